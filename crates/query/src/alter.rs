@@ -89,7 +89,7 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<AlterA
         AlterTableOperation::RenameTable { table_name } => {
             let (RenameTableNameKind::To(to) | RenameTableNameKind::As(to)) = table_name;
             let Written { namespace, table } = Written::of(to)?;
-            // Without a namespace in the new name, the table stays in its own.
+            // The table stays in its namespace unless the new name has one.
             let own = || def.name.split('.').next().unwrap_or(name::DEFAULT_NAMESPACE).to_owned();
             let namespace = namespace.map_or_else(own, |(namespace, _)| namespace);
             AlterAction::RenameTable { to: format!("{namespace}.{}", table.0) }

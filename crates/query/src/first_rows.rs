@@ -42,7 +42,7 @@ impl PhysicalOptimizerRule for FirstRows {
             let Some(wanted) = sort.fetch().filter(|wanted| *wanted > self.rows_max) else {
                 return Ok(Transformed::no(plan));
             };
-            // Such a sort stops reading early.
+            // A sort over this scan stops reading early.
             if newest_first(sort.input()).is_some() {
                 return Ok(Transformed::no(plan));
             }

@@ -521,7 +521,7 @@ impl Planner {
         latest::spell(&mut statement);
         windows::spell(&mut statement)?;
         called::spell(&mut statement)?;
-        // Without the values that `arrays::spell` put in, the plan would be wrong for other parameters.
+        // The plan contains values that `arrays::spell` put in, so it would be wrong for other parameters.
         tables.passing |= arrays::spell(&mut statement, &params.values)?;
         row_values::spell(&mut statement)?;
         distinct::in_order(&mut statement);

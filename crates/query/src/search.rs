@@ -70,7 +70,7 @@ pub struct Request {
     pub offset: usize,
     /// Columns to show of each row; `None`: all.
     pub fields: Option<Vec<String>>,
-    /// Without `fields`: shows only the columns that identify a row, its key and a column `title`.
+    /// Shows only the columns that identify a row, its key and a column `title`; ignored with `fields`.
     pub brief: bool,
     /// Length of a snippet in characters.
     pub snippet_chars: usize,

@@ -8,9 +8,6 @@
 //!
 //! DataFusion has such a rule, but only for inner joins, and it finds the column in the nodes between by its name, which another
 //! column may share. This rule follows columns by their position.
-//!
-//! DataFusion has the like of it, of inner joins alone; and it finds the column in what stands between by its name, which another
-//! column may have too. Here columns are followed by their place.
 
 pub(crate) mod said;
 mod sides;

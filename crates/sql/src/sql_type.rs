@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Such a definition was logged, and no later start could decode it.
+    /// A definition with too many levels was logged, and no later start could decode it.
     #[test]
     fn a_type_that_storage_cannot_read_back_is_refused() {
         let lists = |levels: usize| column_type(&format!("int{}", "[]".repeat(levels)));

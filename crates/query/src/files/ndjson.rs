@@ -109,7 +109,7 @@ impl Rows {
         let (mut starts, mut end) = (&objects.starts[..], objects.end);
         let batch = loop {
             match self.decoded(starts, end) {
-                // Of wide rows, fewer are decoded at once.
+                // The rows are wide: decode fewer at once.
                 Err(error) if error.kind() == Kind::TooLarge && starts.len() > 1 => {
                     let half = starts.len() / 2;
                     (starts, end) = (&starts[..half], starts[half]);

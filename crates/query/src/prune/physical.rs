@@ -132,7 +132,7 @@ fn test(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> O
         let value = |item: &Arc<dyn PhysicalExpr>| {
             value_of(item.as_any().downcast_ref::<Literal>()?.value(), id, def)
         };
-        // Nothing is equal to null.
+        // Null equals no value.
         let is_null = |item: &&Arc<dyn PhysicalExpr>| {
             item.as_any().downcast_ref::<Literal>().is_some_and(|literal| literal.value().is_null())
         };

@@ -12,7 +12,7 @@ use crate::prune;
 
 /// The position of a piece's first row in the sort order.
 enum First {
-    /// It may be anywhere.
+    /// The first row may be anywhere.
     Unknown,
     Null,
     At(Value),

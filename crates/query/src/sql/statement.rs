@@ -125,7 +125,7 @@ impl Job {
                     return self.answer(begun, place, &reply, Lane::Light).await;
                 }
                 Ok(Understood::Heavy(work, hold)) => understood = Some((work, hold)),
-                // If the receiver is gone, the statement was cancelled.
+                // The statement was cancelled if the receiver is gone.
                 Err(error) => {
                     reply.give(Err(error), None);
                     return;
@@ -204,7 +204,7 @@ impl Job {
         });
         match begun.await {
             Ok((begun, place, lane)) => self.answer(begun, place, &reply, lane).await,
-            // If the receiver is gone, the statement was cancelled.
+            // The statement was cancelled if the receiver is gone.
             Err(error) => drop(reply.give(Err(error), None)),
         }
     }

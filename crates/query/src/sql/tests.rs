@@ -45,7 +45,8 @@ fn what_heavy_statements_hold_is_not_taken_from_light_ones() {
     engine.close().unwrap();
 }
 
-/// Such a statement was refused, though it could have run among the heavy ones: a small machine leaves light ones 2 MiB.
+/// A small machine leaves light statements 2 MiB. One that needed more was refused, though it could have run among the heavy
+/// ones.
 #[test]
 fn what_is_light_but_for_its_memory_runs_among_the_heavy_ones() {
     let _limit = testkit::limit(120);

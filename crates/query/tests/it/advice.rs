@@ -69,16 +69,16 @@ fn a_join_with_a_small_side_looks_the_other_up() {
     let plan = analyzed(&database, &text);
     assert!(plan.contains("while joining: index=n_x_idx"), "{plan}");
     assert!(figure(&plan, "rows_looked_up") <= 130.0 && figure(&plan, "rows_scanned") < 10.0, "{plan}");
-    // Where null equals null, rows with null match too, which the values of the small side do not include.
+    // With IS NOT DISTINCT FROM, rows with null match too, although the collected keys do not include null.
     database.execute("insert into n values (80000, 'new', null), (80001, 'new', null)");
     let text = "select few.id, n.id from few join n on n.x is not distinct from few.want where n.id > 60000 order by 1, 2";
     assert_eq!(database.query(text), [["2", "70000"], ["3", "80000"], ["3", "80001"]]);
-    // If the small side is empty, nothing is read of the other.
+    // Nothing is read of the other side if the small one is empty.
     assert_eq!(
         database.query("select * from few join n on n.x = few.want where few.id > 9"),
         Vec::<Vec<String>>::new()
     );
-    // If the small side is large, the other is scanned.
+    // The other side is scanned if there are many keys.
     let all = "select count(*) from (select id as want from n where id < 900) f join n on n.x = f.want";
     assert_eq!(database.query(all), [["54001"]]);
 }

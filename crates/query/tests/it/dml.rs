@@ -42,7 +42,7 @@ fn upserts_of_one_key_from_many_sides_all_count() {
     assert_eq!(database.query("select * from counter order by id"), [row(0), row(1), row(2)]);
 }
 
-/// Only one of the statements counts a row as inserted.
+/// Exactly one of the statements counts a row as inserted.
 #[test]
 fn a_key_is_inserted_by_one_of_the_statements_that_do_nothing_otherwise() {
     let _limit = testkit::limit(240);
@@ -208,7 +208,7 @@ fn returning_and_conflicts_show_and_change_only_what_is_ones_own() {
     assert_eq!(database.query("select count(*) from other"), [["1"]]);
 }
 
-/// If a join finds several rows for one row, the same one is taken each time.
+/// A join may find several rows for one row: the same one is taken each time.
 #[test]
 fn update_from_chooses_the_same_row_each_time() {
     let _limit = testkit::limit(240);

@@ -90,8 +90,8 @@ fn figures_of_large_values_are_as_exact_as_others() {
     assert!(groups.len() == 7 && groups.iter().all(|row| row[1] == "true"), "{groups:?}");
 }
 
-/// The same rows: in one commit, in many, after deletes, in reverse order; read by one thread and by several, in one step and in
-/// partial ones that spill.
+/// Compares equal rows that were inserted in one commit, in many, with deletes, or in reverse order; and reads by one thread, by
+/// several, in one step, and in partial ones that spill.
 #[test]
 fn neither_place_nor_order_nor_threads_change_a_bit() {
     let _limit = testkit::limit(240);

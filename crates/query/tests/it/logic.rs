@@ -338,7 +338,7 @@ fn long_lists_about_one_value_are_no_deep_tree() {
     }
 }
 
-/// If a filter compares an expression of a column, the optimizer must not conclude that the column has one value.
+/// The optimizer must not conclude that a column has one value because a filter compares an expression of it.
 #[test]
 fn rows_are_in_order_where_a_filter_computes_of_what_they_are_ordered_by() {
     let _limit = testkit::limit(120);

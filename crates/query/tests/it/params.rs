@@ -99,7 +99,7 @@ fn the_same_text_with_other_values_gives_other_rows() {
             (0..1_000).contains(&id).then(|| vec![id.to_string()]).into_iter().collect();
         assert_eq!(rows, expected);
     }
-    // The same text with values of another type.
+    // Values of another type, with the same text.
     let rows = database.try_query("select id from n where id = $1", vec![Value::String("4".into())]).unwrap();
     assert_eq!(rows, [["4"]]);
 }

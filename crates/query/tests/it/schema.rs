@@ -67,7 +67,7 @@ fn a_view_reads_with_the_rights_of_its_reader() {
     assert!(unseen.contains("there is no table `hidden`"), "{unseen}");
     let listed = "select table_name, view_definition from information_schema.views";
     assert_eq!(ask(listed).unwrap(), [["shown", "NULL"]]);
-    // It does not reveal its columns either.
+    // The view does not reveal its columns either.
     let columns = "select table_name, column_name from information_schema.columns";
     assert_eq!(ask(columns).unwrap(), [["open_", "id"]]);
     assert_eq!(ask("show views").unwrap(), [["main", "shown", "NULL"]]);

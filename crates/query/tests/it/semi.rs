@@ -1,4 +1,5 @@
-//! If a subquery in a condition, or one side of a join, has few values, the other side is looked up: by key, row id, or an index.
+//! Lookups by join keys: the few values of a subquery, or of one side of a join, are looked up in the other side by key, row id,
+//! or an index.
 
 use testkit::Rng;
 
@@ -243,7 +244,7 @@ fn what_many_rows_want_is_read_as_it_lies() {
     assert_eq!(database.query(text), [["54001"]]);
     let plan = analyzed(&database, text);
     assert!(!plan.contains("while joining"), "{plan}");
-    // If many values lie in one range, the pieces outside of it are not read.
+    // Many values lie in one range: the pieces outside of it are not read.
     let text = "select count(*) from n where id in (select id from n m where id between 20000 and 25000)";
     assert_eq!(database.query(text), [["5001"]]);
     let plan = analyzed(&database, text);

@@ -123,7 +123,7 @@ fn a_prepared_statement_runs_in_the_open_transaction() {
     assert_eq!(database.query("select id from t order by id"), [["1"], ["3"]]);
 }
 
-/// It was planned over the newest tables, and failed because of columns that others had renamed since.
+/// The statement was planned over the newest tables, and failed because of columns that others had renamed since.
 #[test]
 fn a_prepared_statement_in_a_transaction_knows_the_tables_of_its_beginning() {
     let _limit = testkit::limit(120);

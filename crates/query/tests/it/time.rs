@@ -114,14 +114,15 @@ fn a_range_of_time_reads_and_decodes_little_more_than_its_rows() {
     expected.sort();
     assert!(expected.len() > 2_000);
     assert!(found == expected, "{} rows found, {} expected", found.len(), expected.len());
-    // Without the order of time every block must be read; of the rows outside the range only the time is decoded.
+    // A table without a time column reads every block; of the rows outside the range it decodes only the time.
     let plan = explained(&database, &text.replace("TABLE", "plain"));
     assert!(figure(&plan, "bytes_scanned") > 0.9 * scanned, "{plan}");
 
     // The newest and the oldest rows.
     for order in ["at desc nulls last", "at", "at desc nulls last, id"] {
         let text = format!("select id, at, x3 from TABLE order by {order} limit 20");
-        // Of 37 pieces. A delayed thread may let others begin pieces that are not needed, so the best of several runs counts.
+        // The table has 37 pieces. A delayed thread may let others begin pieces that are not needed, so the best of several runs
+        // counts.
         let plans = (0..5).map(|_| explained(&database, &text.replace("TABLE", "timed")));
         let plan = plans.min_by_key(|plan| figure(plan, "pieces_read") as u64).unwrap();
         assert!(figure(&plan, "pieces_read") <= 4.0, "{order}: {plan}");

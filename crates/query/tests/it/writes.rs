@@ -50,7 +50,7 @@ fn all_parts_of_a_statement_stand_at_one_lsn() {
     });
 }
 
-/// Without the retry, and the engine's check that the row read is still live, some of these would be lost or fail.
+/// Some of these would be lost or fail without the retry, and without the engine's check that the row read is still live.
 #[test]
 fn updates_of_one_row_from_many_sides_all_count() {
     let _limit = testkit::limit(240);

@@ -91,7 +91,7 @@ fn definitions(with: &With) -> Result<()> {
         if cte.from.is_some() {
             return Err(not_yet("FROM behind a query in WITH"));
         }
-        // Only the two parts of the UNION are read of a recursive query.
+        // Only the UNION's two parts are read of a recursive query.
         let is_union =
             matches!(cte.query.body.as_ref(), SetExpr::SetOperation { op: SetOperator::Union, .. });
         if !with.recursive || !is_union || !names(&cte.query, &cte.alias.name.value) {
