@@ -314,7 +314,7 @@ impl ApiKey {
             1 => Scope::Read,
             2 => Scope::Write,
             3 => Scope::Admin,
-            other => return Err(d.damaged(format!("{other} is no scope"))),
+            other => return Err(d.damaged(format!("{other} is not a scope"))),
         };
         let only = d.option(|d| d.list(|d| d.str().map(str::to_owned)))?;
         let tables = only.map_or(TableSet::All, TableSet::Only);

@@ -76,7 +76,7 @@ impl Nodes<'_> {
                 Some(NullBuffer::new(bits))
             }
             ALL_NULL => return self.all_null(data_type, slots),
-            other => return Err(self.damaged(format!("{other} are no flags of an array"))),
+            other => return Err(self.damaged(format!("{other} are not flags of an array"))),
         };
         Ok(match data_type {
             DataType::Boolean => {

@@ -53,7 +53,7 @@ fn field(e: &mut Encoder, field: &Field, depth: usize) -> Result<()> {
     let id = match field.metadata().get(ID_KEY).map(|id| id.parse::<u32>()) {
         None => 0,
         Some(Ok(id)) => id,
-        Some(Err(_)) => return refused("its id is no number"),
+        Some(Err(_)) => return refused("its id is not a number"),
     };
     e.varint(id.into());
     e.str(field.name());
@@ -117,7 +117,7 @@ fn read_field(d: &mut Decoder<'_>, depth: usize) -> Result<FieldRef> {
     let name = d.str()?;
     let flags = d.u8()?;
     if flags > NULLABLE | EXTENSION {
-        return Err(d.damaged(format!("{flags} are no flags of a column")));
+        return Err(d.damaged(format!("{flags} are not flags of a column")));
     }
     let mut extension = None;
     let data_type = match d.u8()? {
@@ -161,7 +161,7 @@ fn read_field(d: &mut Decoder<'_>, depth: usize) -> Result<FieldRef> {
         metadata.insert(ID_KEY.to_owned(), id.to_string());
     }
     if flags & EXTENSION != 0 {
-        let extension = extension.ok_or_else(|| d.damaged("an extension of a type that has none"))?;
+        let extension = extension.ok_or_else(|| d.damaged("an extension of a type that cannot have one"))?;
         metadata.insert(EXTENSION_KEY.to_owned(), extension.to_owned());
     }
     Ok(Arc::new(Field::new(name, data_type, flags & NULLABLE != 0).with_metadata(metadata)))
