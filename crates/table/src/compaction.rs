@@ -191,7 +191,7 @@ pub fn merge(
         return Ok(None);
     }
     if taken.iter().any(|e| e.segment.is_evicted()) {
-        return Err(Error::internal("rows that are in the lake alone were to be merged here"));
+        return Err(Error::internal("rows that are only in the lake were to be merged"));
     }
     let (first, last) = (taken[0].segment.meta().first_row, taken[taken.len() - 1].segment.meta().last_row);
     let mut write = || {

@@ -36,7 +36,7 @@ pub fn compare(
     let entry = entry(snapshot, id)?;
     let meta = entry.segment.meta();
     if landed.row() < meta.last_row {
-        return Err(Error::internal("a segment that the lake has not passed was to be evicted"));
+        return Err(Error::internal("a segment was to be evicted before the lake had its rows"));
     }
     let projection = snapshot.all_columns();
     let mut left = entry.live();
@@ -133,5 +133,5 @@ fn differ(ours: &RecordBatch, theirs: &RecordBatch) -> Error {
         .collect();
     let names: Vec<&str> = wrong.into_iter().take(5).collect();
     Error::damaged(format!("the lake has other values than the table in column {}", names.join(", ")))
-        .hint("its rows stay here; `polynya lake verify` compares the whole table")
+        .hint("its rows stay on this machine; `polynya lake verify` compares the whole table")
 }

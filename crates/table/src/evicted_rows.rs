@@ -86,13 +86,13 @@ impl Segment {
         self.landed.as_ref().ok_or_else(|| {
             let (first, last) = (self.meta().first_row, self.meta().last_row);
             if let Some(error) = self.lake_error() {
-                return error.clone().with("rows that the lake alone has", format!("{first} to {last}"));
+                return error.clone().with("rows that only the lake has", format!("{first} to {last}"));
             }
             Error::new(
                 Kind::Busy,
-                format!("rows {first} to {last} are in the lake alone, which is not open"),
+                format!("rows {first} to {last} are only in the lake, which is not open"),
             )
-            .hint("it is opened in the background after a start: retry in a moment; `polynya tables` and the log say what keeps it")
+            .hint("it is opened in the background after a start: retry in a moment; `polynya tables` and the log show what delays it")
         })
     }
 
@@ -162,10 +162,10 @@ impl Segment {
         let missing = wanted.iter().find(|row| found.binary_search(&(row.0 as i64)).is_err());
         let place = self.landed.as_ref().map(|landed| landed.place()).unwrap_or_default();
         match missing {
-            Some(row) => Error::damaged(format!("row {row} is in the lake alone, and its files do not have it"))
+            Some(row) => Error::damaged(format!("row {row} is only in the lake, and the lake's files do not have it"))
                 .with("lake", place)
-                .hint("a row that was deleted since is read AS OF an earlier time only until the lake has written its file anew"),
-            None => Error::damaged("the lake gave other rows than were asked for").with("lake", place),
+                .hint("a row that was deleted since is read AS OF an earlier time only until the lake rewrites its file"),
+            None => Error::damaged("the lake returned other rows than were requested").with("lake", place),
         }
     }
 }

@@ -108,7 +108,7 @@ impl<'a> Gather<'a> {
             PickSource::InMemory(stored) => Ok(stored),
             PickSource::Evicted { .. } => {
                 let batch = fetched.iter().find(|(of, _)| *of == at).map(|(_, batch)| batch.clone());
-                let batch = batch.ok_or_else(|| Error::internal("rows of the lake were not fetched"))?;
+                let batch = batch.ok_or_else(|| Error::internal("rows in the lake were not fetched"))?;
                 Ok(Arc::new(Stored { batch, layout: projection.layout()? }))
             }
             PickSource::Packed { segment, block, rows } => {

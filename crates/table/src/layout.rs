@@ -68,7 +68,7 @@ impl Layout {
     /// Makes the layout of some of the columns, given by their positions, ascending.
     pub fn part(&self, columns: &[usize]) -> Result<Arc<Layout>> {
         let schema = self.schema.project(columns);
-        let schema = schema.map_err(|e| Error::internal(format!("columns that a layout lacks: {e}")))?;
+        let schema = schema.map_err(|e| Error::internal(format!("adding missing columns failed: {e}")))?;
         let ids: Vec<ColumnId> = columns.iter().map(|at| self.ids[*at]).collect();
         let mut positions: Vec<_> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
         positions.sort_unstable();
@@ -84,7 +84,7 @@ impl Layout {
     pub fn find(&self, id: ColumnId) -> Result<Option<usize>> {
         match self.position(id) {
             None if self.left_out.contains(&id) => {
-                Err(Error::internal(format!("column {id} of a block was not asked for")))
+                Err(Error::internal(format!("column {id} of a block was not requested")))
             }
             found => Ok(found),
         }
@@ -204,7 +204,7 @@ impl Projection {
             _ => match columns.next() {
                 Some(Some(array)) if array.len() == rows => retype(array, &wanted.arrow),
                 Some(None) => wanted.missing(rows),
-                _ => Err(Error::internal("the lake gave other columns than were asked for")),
+                _ => Err(Error::internal("the lake returned other columns than were requested")),
             },
         };
         let columns = self.0.columns.iter().map(column).collect::<Result<Vec<_>>>()?;

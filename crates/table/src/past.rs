@@ -177,13 +177,13 @@ impl Snapshot {
     /// Fails with [`types::Kind::NotFound`] below [`Snapshot::past_floor`].
     pub fn at(self: &Arc<Self>, lsn: Lsn) -> Result<Arc<Snapshot>> {
         if self.parts.past_view.is_some() {
-            return Err(Error::internal("the past of a snapshot of the past was asked for"));
+            return Err(Error::internal("the past of a past snapshot was requested"));
         }
         if lsn < self.past_floor() {
             let error = if lsn < self.created() {
                 Error::not_found("the table did not exist then").with("created at lsn", self.created())
             } else {
-                Error::not_found("what the table held then is not kept any more")
+                Error::not_found("the table's rows of that time are no longer kept")
             };
             return Err(error
                 .with("table", &self.def().name)

@@ -555,7 +555,7 @@ impl ScanPiece {
             | PieceSource::Evicted(segment, _)
             | PieceSource::Ranks(segment, _)
             | PieceSource::Damaged(segment) => segment.runs(),
-            PieceSource::Lake(_) => Err(Error::internal("who wrote rows is not asked of the lake's files")),
+            PieceSource::Lake(_) => Err(Error::internal("lsns of rows are not read from the lake's files")),
         }
     }
 }

@@ -149,9 +149,7 @@ impl Segment {
     pub(crate) fn block(&self, block: usize, need: NeededColumns<'_>) -> Result<BlockRows<'_>> {
         let body = self.body()?;
         if body.evicted.is_some() {
-            return Err(Error::internal(
-                "a block was read where it does not lie any more: in the lake by row ids",
-            ));
+            return Err(Error::internal("a block was read here although its rows are only in the lake"));
         }
         body.touch(block);
         if body.packed.is_some() {
@@ -177,7 +175,7 @@ impl Segment {
             d.finish()?;
             let within = |run: &LsnRun| covers(&self.meta, RowId(run.first));
             if runs.is_empty() != (self.meta.rows == 0) || !runs.iter().all(within) {
-                return Err(d.damaged("lsn runs that are not those of the segment's rows"));
+                return Err(d.damaged("lsn runs that do not match the segment's rows"));
             }
             Ok(runs)
         };
@@ -244,7 +242,8 @@ impl Segment {
     /// Returns the block, and the index there, of the row that is the `rank`-th by row id. For segments in time order only.
     pub(crate) fn place_of_rank(&self, rank: u64) -> Result<(usize, usize)> {
         let ordinal = self.order()?.ordinal(rank);
-        let ordinal = ordinal.ok_or_else(|| Error::internal("a row past a segment's last was asked for"))?;
+        let ordinal =
+            ordinal.ok_or_else(|| Error::internal("a row beyond a segment's last one was requested"))?;
         Ok(place(&self.body()?.table.blocks, ordinal))
     }
 
@@ -438,7 +437,7 @@ impl SegmentBody {
                 .with_projection(columns)
                 .read_record_batch(&place, &bytes),
         };
-        let no_batch = |e| self.damaged_block(block, format!("a block of rows is no record batch: {e}"));
+        let no_batch = |e| self.damaged_block(block, format!("a block of rows is not a record batch: {e}"));
         batch.map_err(no_batch)?.ok_or_else(|| self.damaged_block(block, "a block without rows".into()))
     }
 
@@ -455,7 +454,7 @@ impl SegmentBody {
             || bounds != (Some(&(info.first_row as i64)), Some(&(info.last_row as i64)))
             || self.in_row_order && rows.windows(2).any(|pair| pair[0] >= pair[1])
         {
-            let what = "a block of rows that are not those of the block table";
+            let what = "a block of rows that does not match the block table";
             return Err(self.damaged_block(block, what.into()));
         }
         Ok(())

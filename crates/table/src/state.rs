@@ -98,7 +98,7 @@ impl State {
         let version = d.u8()?;
         match version {
             VERSION | WITHOUT_PAST => {}
-            0 => return Err(d.damaged("0 is no version of a table's state")),
+            0 => return Err(d.damaged("0 is not a version of a table's state")),
             newer => {
                 let what = format!("a table's state has version {newer}, this program reads {VERSION}");
                 return Err(Error::new(Kind::Newer, what)
@@ -117,7 +117,7 @@ impl State {
                 RoaringTreemap::new()
             } else {
                 RoaringTreemap::deserialize_from(bytes)
-                    .map_err(|e| d.damaged(format!("a delete vector that is no bitmap: {e}")))?
+                    .map_err(|e| d.damaged(format!("a delete vector that is not a bitmap: {e}")))?
             };
             let range = segment.first_row.0..=segment.last_row.0;
             let outside = [bitmap.min(), bitmap.max()].into_iter().flatten().any(|row| !range.contains(&row));
@@ -125,7 +125,7 @@ impl State {
                 || last_row.is_some_and(|last| last >= segment.first_row)
                 || segment.last_row >= sealed_next
             {
-                return Err(d.damaged("segments that overlap or deletes outside of theirs"));
+                return Err(d.damaged("segments that overlap or deletes outside of their segment"));
             }
             last_row = Some(segment.last_row);
             deletes.push(bitmap);

@@ -15,7 +15,7 @@ pub(super) fn of_rows(batch: &RecordBatch) -> Result<RecordBatch> {
     let columns = changed.into_iter().zip(batch.columns());
     let columns = columns.map(|(changed, column)| changed.unwrap_or_else(|| column.clone())).collect();
     RecordBatch::try_new(batch.schema(), columns)
-        .map_err(|e| Error::internal(format!("rows with other NaNs are none: {e}")))
+        .map_err(|e| Error::internal(format!("replacing NaNs failed: {e}")))
 }
 
 /// Replaces every NaN of an array by the same NaN; `None` if the array needs no change.

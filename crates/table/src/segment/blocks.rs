@@ -78,7 +78,7 @@ impl BlockTable {
                 || u64::from(rows) > span + 1
                 || in_row_order && first_row < next_row
             {
-                return Err(d.damaged("a block that cannot be"));
+                return Err(d.damaged("an impossible block"));
             }
             let block = Block {
                 offset,

@@ -137,7 +137,7 @@ impl PackedBlocks {
         let mut d = Decoder::new(bytes);
         let codec = d.u8()?;
         if codec != ZSTD {
-            let what = format!("blocks are compressed in way {codec}, which this program does not know");
+            let what = format!("blocks are compressed by codec {codec}, which this program does not know");
             return Err(Error::new(Kind::Newer, what)
                 .hint("open this directory with the newer Polynya that wrote it"));
         }
@@ -164,7 +164,8 @@ impl PackedBlocks {
 
 /// Sums the lengths of a compressed record batch's buffers before compression. `message` ends with the batch.
 pub(super) fn raw_len(message: &[u8], metadata_len: usize) -> Result<u64> {
-    let wrong = |what: &str| Error::damaged(format!("a block of rows is no compressed record batch: {what}"));
+    let wrong =
+        |what: &str| Error::damaged(format!("a block of rows is not a compressed record batch: {what}"));
     let (metadata, body) = message.split_at_checked(metadata_len).ok_or_else(|| wrong("it is too short"))?;
     let metadata = metadata.get(8..).ok_or_else(|| wrong("it has no header"))?;
     let parsed = root_as_message(metadata).map_err(|e| wrong(&e.to_string()))?;
@@ -320,11 +321,11 @@ impl SegmentBody {
         let column = |at: &usize| match (missing.binary_search(at), &fresh, known, position(at)) {
             (Ok(found), Some(fresh), ..) => Ok(fresh.column(found).clone()),
             (_, _, Some(known), Some(found)) => Ok(known.batch.column(found).clone()),
-            _ => Err(Error::internal("a column of a block was neither known nor unpacked")),
+            _ => Err(Error::internal("a column of a block was not unpacked")),
         };
         let columns = all.iter().map(column).collect::<Result<Vec<_>>>()?;
         let batch = RecordBatch::try_new(layout.schema.clone(), columns)
-            .map_err(|e| self.damaged_block(block, format!("columns that make no block: {e}")))?;
+            .map_err(|e| self.damaged_block(block, format!("columns that do not form a block: {e}")))?;
         Ok(Stored { batch, layout })
     }
 }

@@ -208,7 +208,7 @@ pub(crate) fn forget_bounds(
 ) -> Result<SegmentMeta> {
     let body = segment.body()?;
     let Some(evicted) = &body.evicted else {
-        return Err(Error::internal("bounds of a segment that has its rows here were to be forgotten"));
+        return Err(Error::internal("the bounds of a segment with rows on this machine were to be dropped"));
     };
     let mut all_zones = zones::decode(&body.sidecar.section(Tag::Zones)?, body.table.blocks.len())?;
     for (_, zones) in all_zones.iter_mut().enumerate().filter(|(block, _)| blocks.contains(block)) {

@@ -66,7 +66,7 @@ pub(crate) struct KeyRun {
 impl KeyRun {
     /// Checks a key run. `rows` bounds the ordinals.
     pub fn open(bytes: Bytes, rows: u64) -> Result<KeyRun> {
-        let damaged = |what: &str| Error::damaged(format!("the key run is no key run: {what}"));
+        let damaged = |what: &str| Error::damaged(format!("the key run is invalid: {what}"));
         let header = bytes.get(..16).ok_or_else(|| damaged("it is too short"))?;
         let count = u64::from_le_bytes(header[..8].try_into().expect("eight bytes"));
         let bits = u32::from_le_bytes(header[8..12].try_into().expect("four bytes"));

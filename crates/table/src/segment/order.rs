@@ -21,7 +21,7 @@ impl Order {
         }
         let order = Order(bytes);
         if order.iter().any(|ordinal| u64::from(ordinal) >= rows) {
-            return Err(Error::damaged("a row is said to stand past the last one"));
+            return Err(Error::damaged("a row has a position beyond the last one"));
         }
         Ok(order)
     }

@@ -110,9 +110,9 @@ impl RowIds {
             }
             1 => {
                 let ids = RoaringTreemap::deserialize_from(d.rest());
-                RowIds::Sparse(ids.map_err(|e| d.damaged(format!("row ids that are no bitmap: {e}")))?)
+                RowIds::Sparse(ids.map_err(|e| d.damaged(format!("row ids that are not a bitmap: {e}")))?)
             }
-            other => return Err(d.damaged(format!("{other} is no way to store row ids"))),
+            other => return Err(d.damaged(format!("{other} is not a known encoding of row ids"))),
         };
         if ids.len() != rows {
             return Err(d.damaged(format!("{} row ids for {rows} rows", ids.len())));

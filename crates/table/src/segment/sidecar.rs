@@ -91,7 +91,7 @@ impl Sidecar {
     pub fn open(bytes: Bytes, crc_expected: u32) -> Result<Sidecar> {
         let mut d = Decoder::new(&bytes);
         if d.take(8)? != MAGIC {
-            return Err(Error::damaged("the sidecar does not start as one"));
+            return Err(Error::damaged("the sidecar does not begin like one"));
         }
         let version = d.u32()?;
         let count = d.u32()?;
@@ -106,7 +106,7 @@ impl Sidecar {
             return Err(Error::damaged("the sidecar's directory does not match its checksum"));
         }
         if crc != Some(crc_expected) {
-            return Err(Error::damaged("the sidecar is not the one that belongs to the segment"));
+            return Err(Error::damaged("the sidecar belongs to another segment"));
         }
         if version > VERSION {
             return Err(Error::new(

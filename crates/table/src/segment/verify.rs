@@ -101,7 +101,7 @@ impl Segment {
             };
             let found: Vec<_> = layout.ids.iter().zip(stored.batch.columns()).filter_map(zone).collect();
             if all_zones.as_ref().is_some_and(|all| all[block] != found) {
-                wrong.push(damaged("zone maps that are not those of the rows"));
+                wrong.push(damaged("zone maps that do not match the rows"));
             }
             if !layout.key.is_empty() {
                 let first = body.table.blocks[block].ordinal as u32;
@@ -118,7 +118,7 @@ impl Segment {
                 if complete
                     && (ids.len() != row_ids.len() || row_ids.iter().any(|row| !ids.contains(row))) =>
             {
-                wrong.push(self.in_sidecar(Error::damaged("row ids that are not those of the rows")));
+                wrong.push(self.in_sidecar(Error::damaged("row ids that do not match the rows")));
             }
             Ok(_) => {}
             Err(e) => wrong.push(e),
@@ -128,7 +128,7 @@ impl Segment {
             let found = ordinals.iter().map(|(_, ordinal)| *ordinal);
             match self.stored_order(body) {
                 Ok(order) if complete && !order.iter().map(u64::from).eq(found) => {
-                    wrong.push(self.in_sidecar(Error::damaged("rows that stand elsewhere than it says")));
+                    wrong.push(self.in_sidecar(Error::damaged("rows at other positions than it says")));
                 }
                 Ok(_) => {}
                 Err(e) => wrong.push(e),
@@ -138,7 +138,7 @@ impl Segment {
             keys.sort_unstable();
             match self.stored_keys(body) {
                 Ok(run) if complete && !run.iter().eq(keys) => {
-                    wrong.push(self.in_sidecar(Error::damaged("a key run that is not that of the rows")));
+                    wrong.push(self.in_sidecar(Error::damaged("a key run that does not match the rows")));
                 }
                 Ok(_) => {}
                 Err(e) => wrong.push(e),

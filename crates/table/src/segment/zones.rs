@@ -141,6 +141,6 @@ fn read_value(d: &mut Decoder<'_>) -> Result<Value> {
         7 => Value::String(d.str()?.to_owned()),
         9 => Value::Date(d.u32()? as i32),
         10 => Value::Timestamp(d.i64()?),
-        other => return Err(d.damaged(format!("{other} is no kind of bound"))),
+        other => return Err(d.damaged(format!("{other} is not a kind of bound"))),
     })
 }

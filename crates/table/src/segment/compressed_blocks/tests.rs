@@ -252,7 +252,7 @@ fn a_reader_unpacks_the_columns_that_it_asks_for_and_no_others() {
     let batch = segment.block(0, NeededColumns::Key).unwrap();
     let error = some.apply(&batch.layout, &batch.batch).unwrap_err();
     assert_eq!(error.kind(), Kind::Internal);
-    assert!(error.to_string().contains("not asked for"), "{error}");
+    assert!(error.to_string().contains("not requested"), "{error}");
 }
 
 /// A regression: each lookup of many keys unpacked its block again. Updates took hundreds of times as long as those of
