@@ -23,7 +23,7 @@ fn malformed_json_is_400_and_points_at_the_place() {
     let answer = client.ask("POST", "/v1/tables/t/rows", &[], b"{\"a\":1}\n{\"a\":");
     assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"));
     assert!(
-        answer.error().1.contains("row 2 is no JSON: a value expected at byte 13 (line 2)"),
+        answer.error().1.contains("row 2 is not JSON: a value expected at byte 13 (line 2)"),
         "{}",
         answer.text()
     );

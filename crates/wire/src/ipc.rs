@@ -30,7 +30,7 @@ pub fn decode(body: &[u8], target: DecodeTarget<'_>, limits: &Limits) -> Result<
         return Ok(rows);
     }
     let refused = SiftedRows::whole(rows, limits.before).refuse(body, bad, limits)?;
-    Err(refused.unwrap_or_else(|| Error::internal("rows that are no JSON and refuse nothing").into()))
+    Err(refused.unwrap_or_else(|| Error::internal("a refused body without bad rows").into()))
 }
 
 fn read(body: &[u8], target: DecodeTarget<'_>, limits: &Limits) -> Result<DecodedRows, RefusedBody> {
@@ -123,7 +123,7 @@ fn some_of(batches: &[RecordBatch], part: RowRange) -> Vec<RecordBatch> {
 }
 
 pub(crate) fn broken(why: impl std::fmt::Display) -> Error {
-    Error::invalid(format!("the body is no Arrow IPC stream that can be read: {why}"))
+    Error::invalid(format!("the body is not a readable Arrow IPC stream: {why}"))
         .hint("write it with a stream writer (not a file writer) and send the whole of it")
 }
 
@@ -184,7 +184,7 @@ fn check_batch(batch: &ipc::RecordBatch<'_>, data: &[u8], budget: &mut Budget) -
     }
     for buffer in batch.buffers().into_iter().flatten() {
         let (offset, len) = (length(buffer.offset())?, length(buffer.length())?);
-        let end = offset.checked_add(len).ok_or_else(|| broken("a buffer ends nowhere"))?;
+        let end = offset.checked_add(len).ok_or_else(|| broken("the end of a buffer is out of range"))?;
         let bytes = data.get(offset..end).ok_or_else(|| broken("a buffer lies outside its message"))?;
         let claimed = match (batch.compression().is_some(), bytes.first_chunk::<8>()) {
             (true, Some(prefix)) => match i64::from_le_bytes(*prefix) {
@@ -280,7 +280,7 @@ fn data_type(field: &ArrowField, depth: usize) -> Result<DataType, String> {
         Arrow::Dictionary(_, value) => {
             data_type(&ArrowField::new("", value.as_ref().clone(), true), depth + 1)?
         }
-        other => return Err(format!("Arrow's type {other} has no column type here")),
+        other => return Err(format!("Arrow's type {other} has no matching column type")),
     })
 }
 

@@ -44,8 +44,7 @@ fn mark_len(body: &[u8], limits: &Limits) -> usize {
 
 fn no_utf8(cut: std::str::Utf8Error, limits: &Limits) -> Error {
     let byte = limits.before.bytes + cut.valid_up_to();
-    Error::invalid(format!("the body is no UTF-8: byte {byte} cannot stand there"))
-        .hint("JSON is always UTF-8")
+    Error::invalid(format!("the body is not UTF-8: byte {byte} is invalid")).hint("JSON is always UTF-8")
 }
 
 struct Decoder<'a> {
@@ -136,7 +135,7 @@ impl<'a> Decoder<'a> {
                 self.any_row(p)?;
             }
             if p.peek().is_some() {
-                return p.malformed("the end of the body behind `]`").map_err(ValueFault::from);
+                return p.malformed("the end of the body after `]`").map_err(ValueFault::from);
             }
             return Ok(());
         }
@@ -397,7 +396,7 @@ impl<'a> Decoder<'a> {
             None => "the end of the body".into(),
         };
         let message = format!(
-            "row {row} is no JSON: {} expected at byte {} (line {line}), {found} found",
+            "row {row} is not JSON: {} expected at byte {} (line {line}), {found} found",
             malformed.expected,
             before.bytes + passed.len() + malformed.at
         );
@@ -429,7 +428,7 @@ impl<'a> Decoder<'a> {
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)
-            .map_err(|e| Error::internal(format!("decoded rows make no batch: {e}")))?;
+            .map_err(|e| Error::internal(format!("decoded rows do not form a batch: {e}")))?;
         Ok(DecodedRows { batch, new_columns })
     }
 }

@@ -142,7 +142,8 @@ impl RecordSink {
 
 /// Makes the error for a resource or scope that is too large. It refuses the request, since all its records need it.
 fn too_large(what: &str, why: &str) -> Error {
-    Error::new(Kind::TooLarge, format!("a {what} {why}")).hint("say less of what sends the logs")
+    Error::new(Kind::TooLarge, format!("a {what} {why}"))
+        .hint("send fewer or shorter attributes of the resource or scope")
 }
 
 fn many_bytes() -> String {

@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
                 self.at += len;
                 Ok(c)
             }
-            None => self.malformed("a \\u escape that is a character"),
+            None => self.malformed("a \\u escape of a character"),
         }
     }
 
@@ -221,7 +221,7 @@ impl<'a> Parser<'a> {
             let end = digits(at + 1);
             if end == at + 1 {
                 self.at = end;
-                return self.malformed("a digit behind the point");
+                return self.malformed("a digit after the point");
             }
             at = end;
         }

@@ -84,12 +84,12 @@ fn columns(body: &[u8]) -> Result<Vec<&str>, Error> {
             (COLUMNS, Some(name)) => {
                 columns.push(
                     std::str::from_utf8(name)
-                        .map_err(|_| no_rows(MalformedMessage("a column's name is no UTF-8")))?,
+                        .map_err(|_| no_rows(MalformedMessage("a column's name is not UTF-8")))?,
                 );
             }
             (ROWS, Some(_)) => {}
             (COLUMNS | ROWS, None) => {
-                return Err(no_rows(MalformedMessage("a field has another form than its message says")));
+                return Err(no_rows(MalformedMessage("a field has the wrong wire type")));
             }
             _ => return Err(no_rows(MalformedMessage("it has a field that `Rows` does not have"))),
         }
@@ -104,13 +104,14 @@ fn columns(body: &[u8]) -> Result<Vec<&str>, Error> {
 }
 
 pub(crate) fn no_rows(broken: MalformedMessage) -> Error {
-    Error::invalid(format!("the body is no message `Rows`: {}", broken.0))
-        .hint("`proto/polynya.proto` says what it is")
+    Error::invalid(format!("the body is not a message `Rows`: {}", broken.0))
+        .hint("`proto/polynya.proto` defines it")
 }
 
 /// Appends a row's values to the columns.
 fn fill(row: &[u8], body_columns: &mut [BodyColumn], budget: &mut Budget) -> Result<(), Misfit> {
-    let broken = |broken: MalformedMessage| Misfit::of_row(format!("it is no message `Row`: {}", broken.0));
+    let broken =
+        |broken: MalformedMessage| Misfit::of_row(format!("it is not a message `Row`: {}", broken.0));
     let mut count = 0;
     for value in values(row) {
         let value = value.map_err(broken)?;
@@ -146,7 +147,7 @@ fn row_at(body: &[u8], start: usize) -> String {
 /// A malformed message is reported as a misfit of the value.
 impl From<MalformedMessage> for ValueFault {
     fn from(broken: MalformedMessage) -> Self {
-        ValueFault::Misfit(format!("it is no message `Value`: {}", broken.0))
+        ValueFault::Misfit(format!("it is not a message `Value`: {}", broken.0))
     }
 }
 

@@ -157,7 +157,7 @@ impl<'a> RowCollector<'a> {
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)
-            .map_err(|e| Error::internal(format!("decoded rows make no batch: {e}")))?;
+            .map_err(|e| Error::internal(format!("decoded rows do not form a batch: {e}")))?;
         Ok(SiftedRows {
             rows: DecodedRows { batch, new_columns },
             skipped,

@@ -135,7 +135,7 @@ impl SiftedRows {
 
 /// Returns the rows to keep. A new column without any value in them is dropped.
 fn without(rows: &DecodedRows, keep: &BooleanArray) -> Result<DecodedRows> {
-    let failed = |e: arrow::error::ArrowError| Error::internal(format!("rows cannot be left out: {e}"));
+    let failed = |e: arrow::error::ArrowError| Error::internal(format!("bad rows cannot be skipped: {e}"));
     let (mut fields, mut arrays): (Vec<Field>, Vec<_>) = Default::default();
     let mut new_columns = rows.new_columns.clone();
     let schema = rows.batch.schema();

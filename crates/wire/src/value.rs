@@ -36,7 +36,7 @@ pub fn of_type(json: &str, data_type: &DataType) -> Result<Value> {
         Err(ValueFault::Misfit(message)) => return Err(Error::new(Kind::Schema, message)),
         Err(ValueFault::Limit(error)) => return Err(error),
         Err(ValueFault::Malformed(m)) => {
-            return Err(Error::invalid(format!("no JSON: {} expected at byte {}", m.expected, m.at)));
+            return Err(Error::invalid(format!("not JSON: {} expected at byte {}", m.expected, m.at)));
         }
     }
     // Trailing text is refused: `2-oops` must not be read as 2.
@@ -80,7 +80,7 @@ pub fn key(text: &str, types: &[DataType]) -> Result<Vec<Value>> {
         return Ok(vec![of_text(text, one)?]);
     }
     let parts: Vec<Json> = if text.starts_with('[') {
-        serde_json::from_str(text).map_err(|e| Error::invalid(format!("the key is no JSON array: {e}")))?
+        serde_json::from_str(text).map_err(|e| Error::invalid(format!("the key is not a JSON array: {e}")))?
     } else {
         text.split(',').map(Json::from).collect()
     };

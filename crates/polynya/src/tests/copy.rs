@@ -175,9 +175,9 @@ fn mistakes_in_a_file_are_named_and_change_nothing() {
         (
             "ndjson",
             "{\"id\": 1}\n[{\"id\": 2}]\n",
-            "line 2: no JSON: an object (`{`) for each row expected, `[` found",
+            "line 2: not JSON: an object (`{`) for each row expected, `[` found",
         ),
-        ("ndjson", "{\"id\": 1}\n{\"id\": tru}\n{\"id\": 3}", "line 2: no JSON: "),
+        ("ndjson", "{\"id\": 1}\n{\"id\": tru}\n{\"id\": 3}", "line 2: not JSON: "),
         ("ndjson", "{\"id\": 1} {\"id\":\n 2, \"n\":\n 99999999999}\n", "line 1, column `n`: "),
         ("ndjson", "{\"id\": 1}\n{\n\"n\": 1}\n", "line 2, column `id`: NULL"),
     ] {

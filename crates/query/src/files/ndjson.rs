@@ -132,19 +132,19 @@ impl Rows {
             Err(cut) if cut.error_len().is_none() && !self.at_end || cut.valid_up_to() > 0 => {
                 Ok(std::str::from_utf8(&self.block[..cut.valid_up_to()]).expect("it was found valid so far"))
             }
-            Err(cut) => Err(self.at(cut.valid_up_to(), None, Error::new(Kind::Schema, "no UTF-8"))),
+            Err(cut) => Err(self.at(cut.valid_up_to(), None, Error::new(Kind::Schema, "not UTF-8"))),
         }
     }
 
     fn malformed(&self, text: &str, malformed: SyntaxError) -> Error {
         let begin = text.len() - text.trim_start().len();
         if text.len() < self.block.len() && malformed.at == text.len() {
-            return self.at(malformed.at, None, Error::new(Kind::Schema, "no UTF-8"));
+            return self.at(malformed.at, None, Error::new(Kind::Schema, "not UTF-8"));
         }
         let message = match text[malformed.at..].chars().next() {
             None => "the last object is not closed".to_owned(),
             Some(found) => {
-                format!("no JSON: {} expected, `{}` found", malformed.expected, found.escape_debug())
+                format!("not JSON: {} expected, `{}` found", malformed.expected, found.escape_debug())
             }
         };
         self.at(begin, None, Error::new(Kind::Schema, message))

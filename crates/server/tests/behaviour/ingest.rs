@@ -389,7 +389,7 @@ fn an_error_in_a_later_piece_keeps_the_committed_rows_and_reports_their_number()
             "schema",
             "row 100001, column `n`: int64 expected, string `\"x\"` found (rows committed before ",
         ),
-        ("{\"n\":", "invalid", "row 100001 is no JSON: "),
+        ("{\"n\":", "invalid", "row 100001 is not JSON: "),
     ]
     .into_iter()
     .enumerate()

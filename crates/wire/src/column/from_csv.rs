@@ -30,7 +30,7 @@ impl ColumnBuffer {
                 match content {
                     BytesKind::String => bytes.extend_from_slice(written.as_bytes()),
                     BytesKind::Base64 if !parse_binary(written, bytes) => {
-                        return Err(unread("base64, or hexadecimal digits behind `\\x`", written));
+                        return Err(unread("base64, or hexadecimal digits after `\\x`", written));
                     }
                     BytesKind::Base64 => {}
                     BytesKind::Json => return self.push_json_field(written, budget),

@@ -52,7 +52,7 @@ impl ColumnBuffer {
             }
             _ => {
                 let wanted = self.data_type().map_or_else(String::new, DataType::to_string);
-                return Err(Error::internal(format!("a default of {wanted} is another value")).into());
+                return Err(Error::internal(format!("a default of {wanted} has another type")).into());
             }
         }
         budget.take(8)?;
@@ -64,7 +64,7 @@ impl ColumnBuffer {
     pub fn push_bytes(&mut self, given: &[u8], budget: &mut Budget) -> Result<()> {
         budget.take(given.len())?;
         let Data::Bytes(offsets, bytes, _) = &mut self.data else {
-            return Err(Error::internal("a column of texts is none").into());
+            return Err(Error::internal("bytes were pushed into a column of another type").into());
         };
         bytes.extend_from_slice(given);
         let end = i32::try_from(bytes.len());

@@ -70,7 +70,7 @@ impl MalformedCsv {
 
     fn lone_return(line: u64) -> Self {
         let hint = "lines end in \\n or \\r\\n; put texts with a carriage return in quotes";
-        MalformedCsv { line, what: "a carriage return stands alone", hint }
+        MalformedCsv { line, what: "a carriage return without a line feed", hint }
     }
 
     /// Returns the user's error if a source failed with this one.
@@ -268,9 +268,9 @@ mod tests {
         for (broken, told) in [
             ("\"a\"x\"\n", "line 1: text follows the quote that closes a field"),
             ("a,b\n1,\"x\" \n", "line 2: text follows the quote that closes a field"),
-            ("a\nfoo\rbar\n", "line 2: a carriage return stands alone"),
-            ("a\n\"foo\"\r\"bar\"\n", "line 2: a carriage return stands alone"),
-            ("a\nfoo\r", "line 2: a carriage return stands alone"),
+            ("a\nfoo\rbar\n", "line 2: a carriage return without a line feed"),
+            ("a\n\"foo\"\r\"bar\"\n", "line 2: a carriage return without a line feed"),
+            ("a\nfoo\r", "line 2: a carriage return without a line feed"),
         ] {
             assert_eq!(read(broken).unwrap_err().to_string(), told, "{broken:?}");
         }

@@ -167,7 +167,7 @@ impl Record<'_> {
     /// Returns a field as text. [`Kind::Schema`] if it is not UTF-8.
     pub fn text(&self, at: usize) -> Result<&str, Error> {
         std::str::from_utf8(&self.fields[at])
-            .map_err(|_| Error::new(Kind::Schema, "no UTF-8").hint("convert the file to UTF-8 first"))
+            .map_err(|_| Error::new(Kind::Schema, "not UTF-8").hint("convert the file to UTF-8 first"))
     }
 
     pub fn texts(&self) -> impl Iterator<Item = Result<&str, Error>> {

@@ -129,7 +129,7 @@ fn a_bad_row_is_named_with_line_and_column() {
         "{text}"
     );
     let refused = read(b"n,s\n1,\xff\n", Some(&def)).unwrap_err();
-    assert!(message(refused).contains("row 1 (line 2), column `s`: no UTF-8"));
+    assert!(message(refused).contains("row 1 (line 2), column `s`: not UTF-8"));
     let many: String = "n\n".to_owned() + &"x\n".repeat(50);
     let refused = read(many.as_bytes(), Some(&def)).unwrap_err();
     assert_eq!(refused.rows.len(), 10);
@@ -178,7 +178,7 @@ fn a_first_line_that_names_no_columns_is_refused() {
         (b"n,N\n1,2\n", "column `N`: the column is given twice"),
         (b"n,\n1,2\n", "it is empty"),
         (b"n,_row_id\n1,2\n", "names starting with `_` belong to Polynya"),
-        (b"n,\xff\n", "no UTF-8"),
+        (b"n,\xff\n", "not UTF-8"),
     ] {
         let text = message(read(body, Some(&def)).unwrap_err());
         assert!(text.contains(part), "{body:?}: {text}");
@@ -201,7 +201,7 @@ fn a_quote_that_is_never_closed_is_refused() {
 #[test]
 fn a_carriage_return_alone_and_text_behind_a_quote_are_refused() {
     for (body, told) in [
-        (&b"a\nfoo\rbar\n"[..], "line 2: a carriage return stands alone"),
+        (&b"a\nfoo\rbar\n"[..], "line 2: a carriage return without a line feed"),
         (b"a\n\"x\"y\n", "line 2: text follows the quote that closes a field"),
     ] {
         let text = message(read(body, None).unwrap_err());

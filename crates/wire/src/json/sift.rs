@@ -88,7 +88,7 @@ impl Decoder<'_> {
             let end =
                 rest[cut..].iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| cut + at + 1);
             let line = String::from_utf8_lossy(&rest[begin..end]);
-            let why = format!("no UTF-8: byte {} of the line cannot stand there", cut - begin);
+            let why = format!("not UTF-8: byte {} of the line is invalid", cut - begin);
             self.leave_out(None, why, line.trim())?;
             (rest, base) = (&rest[end..], base + end);
         }
@@ -114,7 +114,7 @@ impl Decoder<'_> {
             }
         }
         match p.peek() {
-            Some(_) => p.malformed("the end of the body behind `]`").map_err(ValueFault::from),
+            Some(_) => p.malformed("the end of the body after `]`").map_err(ValueFault::from),
             None => Ok(()),
         }
     }
@@ -139,7 +139,7 @@ impl Decoder<'_> {
             let is_here = malformed.at <= end || text[end..malformed.at].trim().is_empty();
             let expected = if is_here { malformed.expected } else { "the rest of the row" };
             let why =
-                format!("no JSON: {expected} expected at byte {} of the line, {found} found", at - start);
+                format!("not JSON: {expected} expected at byte {} of the line, {found} found", at - start);
             self.leave_out(None, why, line)?;
             p.rewind(end);
         }

@@ -131,7 +131,7 @@ fn all_bad_rows_are_named_up_to_the_limit() {
     let def = table(&[("n", "int64")]);
     let refused = read(r#"[{"n":true},{"n":1},{"n":"x","m":[}]}]"#, Some(&def)).unwrap_err();
     assert!(
-        message(refused).contains("row 3 is no JSON"),
+        message(refused).contains("row 3 is not JSON"),
         "malformed beats misfit: nothing behind it is known"
     );
     let refused = read(r#"[{"n":true},{"n":1},{"n":"x"}]"#, Some(&def)).unwrap_err();
@@ -144,9 +144,9 @@ fn all_bad_rows_are_named_up_to_the_limit() {
 #[test]
 fn what_is_no_json_is_pointed_at() {
     for (body, part) in [
-        ("{\"a\":1}\n{\"a\":}", "row 2 is no JSON: a value expected at byte 13 (line 2), `}` found"),
+        ("{\"a\":1}\n{\"a\":}", "row 2 is not JSON: a value expected at byte 13 (line 2), `}` found"),
         ("[{\"a\":1}", "`,` or `]` expected at byte 8 (line 1), the end of the body found"),
-        ("[{\"a\":1}]x", "the end of the body behind `]`"),
+        ("[{\"a\":1}]x", "the end of the body after `]`"),
         ("[{\"a\":1},]", "an object (`{`) for each row"),
         ("{\"a\":1,}", "a field name in double quotes"),
         ("{a:1}", "a field name in double quotes"),
@@ -162,7 +162,7 @@ fn what_is_no_json_is_pointed_at() {
         DecodeTarget { table: "t", def: None, may_add_columns: true },
         &Limits::default(),
     );
-    assert!(message(refused.unwrap_err()).contains("no UTF-8: byte 6"));
+    assert!(message(refused.unwrap_err()).contains("not UTF-8: byte 6"));
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(message(read(&deep, None).unwrap_err()).contains("at most 64 levels"));
 }
@@ -332,10 +332,10 @@ fn a_line_that_is_no_json_is_left_out_and_the_next_line_goes_on() {
     let why: Vec<&str> = found.skipped.iter().map(|s| s.bad.message.as_str()).collect();
     assert_eq!(
         why[0],
-        "no JSON: the rest of the row expected at byte 5 of the line, the end of the line found"
+        "not JSON: the rest of the row expected at byte 5 of the line, the end of the line found"
     );
-    assert_eq!(why[2], "no JSON: an object (`{`) for each row expected at byte 0 of the line, `}` found");
-    assert_eq!(why[4], "no UTF-8: byte 6 of the line cannot stand there");
+    assert_eq!(why[2], "not JSON: an object (`{`) for each row expected at byte 0 of the line, `}` found");
+    assert_eq!(why[4], "not UTF-8: byte 6 of the line is invalid");
 }
 
 /// A line in the middle of a row could be taken for a row of its own.
@@ -441,7 +441,7 @@ fn a_byte_order_mark_is_passed_over() {
         assert_eq!((sifted.rows.batch.num_rows(), sifted.skipped.len()), (2, 0), "{body:?}");
     }
     let text = message(read("\u{feff}{\"a\":1}\n\u{feff}{\"a\":2}", None).unwrap_err());
-    assert!(text.contains("row 2 is no JSON") && text.contains("at byte 11 (line 2)"), "{text}");
+    assert!(text.contains("row 2 is not JSON") && text.contains("at byte 11 (line 2)"), "{text}");
 }
 
 /// A text that was a time in SQL, CSV and COPY was refused in JSON rows, and numbers of seconds silently became times

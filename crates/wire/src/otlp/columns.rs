@@ -99,7 +99,7 @@ impl LogColumns {
         arrays.push(Arc::new(self.observed.finish()));
         let named = COLUMNS.iter().zip(arrays).map(|((name, _), array)| (*name, array, true));
         RecordBatch::try_from_iter_with_nullable(named)
-            .map_err(|e| Error::internal(format!("log records make no batch: {e}")))
+            .map_err(|e| Error::internal(format!("log records do not form a batch: {e}")))
     }
 }
 

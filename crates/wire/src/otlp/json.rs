@@ -22,8 +22,9 @@ use crate::sift::bounded;
 
 pub fn read(bytes: &[u8], sink: &mut RecordSink) -> Result<()> {
     let no_export = || wrong("the body", "an object with `resourceLogs`");
-    let no_json =
-        |why: &str| Error::invalid(format!("the body is no JSON: {why}")).hint("send an OTLP export of logs");
+    let no_json = |why: &str| {
+        Error::invalid(format!("the body is not JSON: {why}")).hint("send an OTLP export of logs")
+    };
     let body = std::str::from_utf8(bytes).map_err(|e| no_json(&e.to_string()))?;
     let mut json = serde_json::Deserializer::from_str(body);
     let found =

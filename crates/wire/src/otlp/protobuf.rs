@@ -45,7 +45,7 @@ fn each<'a>(message: &'a [u8], field: u32, mut take: impl FnMut(&'a [u8]) -> Res
     let mut fields = Fields::new(message);
     while let Some((number, found)) = fields.next().map_err(|MalformedMessage(why)| wrong(why))? {
         if number == field {
-            take(found.bytes().ok_or_else(|| wrong("a field has another form than its number says"))?)?;
+            take(found.bytes().ok_or_else(|| wrong("a field has the wrong wire type for its number"))?)?;
         }
     }
     Ok(())
@@ -126,6 +126,6 @@ fn values(message: &[u8], form: MessageType) -> std::result::Result<usize, Malfo
 }
 
 fn wrong(why: &str) -> Error {
-    Error::invalid(format!("the body is no ExportLogsServiceRequest: {why}"))
-        .hint("send logs alone here, as an OTLP exporter over HTTP does")
+    Error::invalid(format!("the body is not an ExportLogsServiceRequest: {why}"))
+        .hint("send only logs here, as an OTLP exporter over HTTP does")
 }

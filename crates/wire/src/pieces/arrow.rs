@@ -74,7 +74,7 @@ impl ArrowCutter {
                     self.has_schema = true;
                     self.prefix.extend_from_slice(&message);
                 }
-                _ => return Err(broken("its messages come in another order")),
+                _ => return Err(broken("its messages are out of order")),
             }
         }
         if batches.is_empty() && (self.schema_sent || !self.has_schema) {

@@ -250,7 +250,7 @@ fn piece<R: Read>(source: &mut StreamBuffer<R>, end: usize, lines: bool) -> Stre
 }
 
 fn no_end<R>(source: &StreamBuffer<R>) -> Error {
-    no_json(source, 0, "the end of the body behind `]`")
+    no_json(source, 0, "the end of the body after `]`")
 }
 
 fn no_json<R>(source: &StreamBuffer<R>, at: usize, expected: &str) -> Error {
@@ -259,6 +259,6 @@ fn no_json<R>(source: &StreamBuffer<R>, at: usize, expected: &str) -> Error {
     let found =
         rest.chars().next().map_or("the end of the body".into(), |c| format!("`{}`", c.escape_debug()));
     let byte = source.before.bytes + at;
-    Error::invalid(format!("no JSON: {expected} expected at byte {byte} (line {line}), {found} found"))
+    Error::invalid(format!("not JSON: {expected} expected at byte {byte} (line {line}), {found} found"))
         .hint(HINT)
 }

@@ -49,7 +49,7 @@ impl ProtobufCutter {
                 }
                 COLUMNS => {
                     return Err(no_rows(MalformedMessage(
-                        "columns come before the rows where rows are read as they come",
+                        "in a chunked body the columns must come before the rows",
                     )));
                 }
                 _ => return Err(no_rows(MalformedMessage("it has a field that `Rows` does not have"))),
@@ -67,9 +67,9 @@ impl ProtobufCutter {
 fn field(bytes: &[u8]) -> Result<(u32, usize)> {
     let mut rest = bytes;
     let broken = |why| no_rows(MalformedMessage(why));
-    let (number, form) = decode_key(&mut rest).map_err(|_| broken("what should begin a field does not"))?;
+    let (number, form) = decode_key(&mut rest).map_err(|_| broken("the tag of a field is invalid"))?;
     if form != WireType::LengthDelimited {
-        return Err(broken("a field has another form than its message says"));
+        return Err(broken("a field has the wrong wire type"));
     }
     let len = decode_varint(&mut rest).map_err(|_| broken("a length is cut off or too long"))?;
     let len = usize::try_from(len).map_err(|_| broken("it is cut off"))?;

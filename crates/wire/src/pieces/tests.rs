@@ -112,48 +112,48 @@ fn what_is_no_json_is_pointed_at_where_it_stands_in_the_stream() {
         (
             LINES,
             format!("{good}{{\"a\":}}\n{good}"),
-            "row 51 is no JSON: a value expected at byte 405 (line 51), `}` found",
+            "row 51 is not JSON: a value expected at byte 405 (line 51), `}` found",
         ),
         (
             VALUES,
             format!("{good}{{\"a\":}}\n{good}"),
-            "row 51 is no JSON: a value expected at byte 405 (line 51), `}` found",
+            "row 51 is not JSON: a value expected at byte 405 (line 51), `}` found",
         ),
         (
             VALUES,
             format!("{good}{{\"a\":\"b"),
-            "row 51 is no JSON: the end of the string expected at byte 407 (line 51), the end of the body found",
+            "row 51 is not JSON: the end of the string expected at byte 407 (line 51), the end of the body found",
         ),
         (
             VALUES,
             format!("{good}7\n"),
-            "row 51 is no JSON: an object (`{`) for each row expected at byte 400 (line 51), `7` found",
+            "row 51 is not JSON: an object (`{`) for each row expected at byte 400 (line 51), `7` found",
         ),
         (
             VALUES,
             format!("[{}{{\"a\":}}]", "{\"a\":1},\n".repeat(50)),
-            "no JSON: a value expected at byte 456 (line 51), `}` found",
+            "not JSON: a value expected at byte 456 (line 51), `}` found",
         ),
         (
             VALUES,
             format!("[{}{{}}", "{},".repeat(50)),
-            "no JSON: `,` or `]` expected at byte 153 (line 1), the end of the body found",
+            "not JSON: `,` or `]` expected at byte 153 (line 1), the end of the body found",
         ),
         (
             VALUES,
             format!("[{}{{}} {{}}]", "{},".repeat(50)),
-            "no JSON: `,` or `]` expected at byte 154 (line 1), `{` found",
+            "not JSON: `,` or `]` expected at byte 154 (line 1), `{` found",
         ),
         (
             VALUES,
             "[{}] x".into(),
-            "no JSON: the end of the body behind `]` expected at byte 5 (line 1), `x` found",
+            "not JSON: the end of the body after `]` expected at byte 5 (line 1), `x` found",
         ),
-        (VALUES, "[{},".into(), "no JSON: a value expected at byte 4 (line 1), the end of the body found"),
+        (VALUES, "[{},".into(), "not JSON: a value expected at byte 4 (line 1), the end of the body found"),
         (
             VALUES,
             "{\n \"a\": 1\n}\n{\n \"a\": oops\n}\n".into(),
-            "no JSON: a value expected at byte 20 (line 5), `o` found",
+            "not JSON: a value expected at byte 20 (line 5), `o` found",
         ),
     ] {
         for piece_bytes in [1, 64, 1 << 20] {
@@ -175,7 +175,7 @@ fn what_is_no_json_is_pointed_at_where_it_stands_in_the_stream() {
     }
     assert_eq!((count, bad), (102, vec![51, 102]));
     let found = rows(VALUES, b"{\"a\":1}\n{\"a\":\"\xff\"}\n", 8).unwrap_err();
-    assert!(found.contains("no UTF-8: byte 14"), "{found}");
+    assert!(found.contains("not UTF-8: byte 14"), "{found}");
     let found = rows(VALUES, b"[{\"a\":1},{\"a\":\"\xff\"}]", 8).unwrap_err();
     assert!(found.contains("UTF-8 expected at byte 15"), "{found}");
 }
@@ -325,11 +325,11 @@ fn pieces_of_protobuf_together_are_the_stream() {
     for end in 0..whole.len() {
         match rows(StreamFormat::Protobuf, &whole[..end], 10) {
             Ok(rows) => assert!(expected.starts_with(&rows) && rows.len() < expected.len(), "{end}"),
-            Err(error) => assert!(error.contains("no message `Rows`"), "{end}: {error}"),
+            Err(error) => assert!(error.contains("not a message `Rows`"), "{end}: {error}"),
         }
     }
     let error = rows(StreamFormat::Protobuf, &[&whole[..], &[0x0a, 0x01, b'm']].concat(), 1).unwrap_err();
-    assert!(error.contains("columns come before the rows"), "{error}");
+    assert!(error.contains("columns must come before the rows"), "{error}");
     let huge = [0x12, 0xff, 0xff, 0xff, 0xff, 0x0f];
     assert_eq!(cut(StreamFormat::Protobuf, &huge, 1, 200).unwrap_err().kind(), Kind::TooLarge);
 }

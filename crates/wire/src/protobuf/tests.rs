@@ -353,7 +353,7 @@ fn a_broken_row_is_left_out_alone() {
     bytes(ROWS, &[0x0a, 0x05, 0x18], &mut sent);
     bytes(ROWS, &list(&[V::Int(2)]), &mut sent);
     let text = message(read_all(&sent, None).unwrap_err());
-    assert!(text.contains("row 2: it is no message `Row`: it is cut off"), "{text}");
+    assert!(text.contains("row 2: it is not a message `Row`: it is cut off"), "{text}");
     let sifted = sift(&sent, target(None), &Limits::default()).unwrap();
     assert_eq!(shown(&sifted.rows), "{\"n\":1}\n{\"n\":2}\n");
     let [SkippedRow { bad, raw }] = &sifted.skipped[..] else { panic!("{:?}", sifted.skipped) };
@@ -381,25 +381,25 @@ fn forms_and_fields_that_the_messages_do_not_have_are_refused() {
     };
     let two_kinds = [value(&V::Int(1)), value(&V::Null)].concat();
     for (sent, part) in [
-        (row(&varint(4)), "another form than its kind says"),
-        (row(&varint(5)), "another form than its kind says"),
-        (row(&varint(9)), "another form than its kind says"),
-        (row(&delimited(2)), "another form than its kind says"),
-        (row(&delimited(3)), "another form than its kind says"),
-        (row(&delimited(11)), "a kind that is not known"),
-        (row(&two_kinds), "one kind, and nothing else"),
-        (row(&[0x2a, 0x01, 0xff]), "a text is no UTF-8"),
-        (row(&[0x0b, 0x0c]), "groups are no part of it"),
+        (row(&varint(4)), "the wrong wire type for its kind"),
+        (row(&varint(5)), "the wrong wire type for its kind"),
+        (row(&varint(9)), "the wrong wire type for its kind"),
+        (row(&delimited(2)), "the wrong wire type for its kind"),
+        (row(&delimited(3)), "the wrong wire type for its kind"),
+        (row(&delimited(11)), "an unknown kind"),
+        (row(&two_kinds), "more than one field"),
+        (row(&[0x2a, 0x01, 0xff]), "a text is not UTF-8"),
+        (row(&[0x0b, 0x0c]), "it contains a group"),
         (row(&[0x15, 0, 0, 0]), "it is cut off"),
-        (row(&[0x15, 0, 0, 0, 0]), "another form than its kind says"),
-        (row(&[0x00]), "what should begin a field does not"),
+        (row(&[0x15, 0, 0, 0, 0]), "the wrong wire type for its kind"),
+        (row(&[0x00]), "the tag of a field is invalid"),
         (row(&[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]), "cut off or too long"),
         (delimited(3), "a field that `Rows` does not have"),
-        (varint(2), "another form than its message says"),
+        (varint(2), "a field has the wrong wire type"),
         (vec![0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], "it is cut off"),
         (vec![0x12, 0x80], "a length is cut off or too long"),
-        (b"{\"a\":1}".to_vec(), "the body is no message `Rows`"),
-        (vec![0x0a, 0x01, 0xff], "a column's name is no UTF-8"),
+        (b"{\"a\":1}".to_vec(), "the body is not a message `Rows`"),
+        (vec![0x0a, 0x01, 0xff], "a column's name is not UTF-8"),
     ] {
         let text = message(read_all(&sent, None).unwrap_err());
         assert!(text.contains(part), "{sent:?}: {text}");

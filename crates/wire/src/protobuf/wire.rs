@@ -47,7 +47,7 @@ impl<'a> Fields<'a> {
             return Ok(None);
         }
         let (number, form) =
-            decode_key(&mut self.rest).map_err(|_| MalformedMessage("what should begin a field does not"))?;
+            decode_key(&mut self.rest).map_err(|_| MalformedMessage("the tag of a field is invalid"))?;
         let field = match form {
             WireType::Varint => Field::Varint(
                 decode_varint(&mut self.rest)
@@ -71,7 +71,7 @@ impl<'a> Fields<'a> {
                 Field::Other
             }
             WireType::StartGroup | WireType::EndGroup => {
-                return Err(MalformedMessage("groups are no part of it"));
+                return Err(MalformedMessage("it contains a group"));
             }
         };
         Ok(Some((number, field)))
@@ -100,9 +100,9 @@ impl<'a> Value<'a> {
         let mut fields = Fields::new(message);
         let Some((number, field)) = fields.next()? else { return Ok(Value::Null) };
         if fields.left() > 0 {
-            return Err(MalformedMessage("a value has one kind, and nothing else"));
+            return Err(MalformedMessage("a value has more than one field"));
         }
-        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| MalformedMessage("a text is no UTF-8"));
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| MalformedMessage("a text is not UTF-8"));
         Ok(match (number, field) {
             (1, Field::Varint(_)) => Value::Null,
             (2, Field::Varint(flag)) => Value::Bool(flag != 0),
@@ -114,8 +114,8 @@ impl<'a> Value<'a> {
             (8, Field::Bytes(bytes)) => Value::Json(text(bytes)?),
             (9, Field::Bytes(bytes)) => Value::List(bytes),
             (10, Field::Bytes(bytes)) => Value::Struct(bytes),
-            (1..=10, _) => return Err(MalformedMessage("a value has another form than its kind says")),
-            _ => return Err(MalformedMessage("a value has a kind that is not known")),
+            (1..=10, _) => return Err(MalformedMessage("a value has the wrong wire type for its kind")),
+            _ => return Err(MalformedMessage("a value has an unknown kind")),
         })
     }
 
@@ -150,14 +150,14 @@ pub(crate) fn members(message: &[u8]) -> impl Iterator<Item = Result<(&str, Valu
             let known = match (number, field.bytes()) {
                 (1, Some(bytes)) => {
                     let text = std::str::from_utf8(bytes)
-                        .map_err(|_| MalformedMessage("a field's name is no UTF-8"))?;
+                        .map_err(|_| MalformedMessage("a field's name is not UTF-8"))?;
                     name.replace(text).is_none()
                 }
                 (2, Some(bytes)) => value.replace(Value::read(bytes)?).is_none(),
                 _ => false,
             };
             if !known {
-                return Err(MalformedMessage("a field of a struct has a name and a value, and nothing else"));
+                return Err(MalformedMessage("a field of a struct has more than a name and a value"));
             }
         }
         Ok((name.unwrap_or_default(), value.unwrap_or(Value::Null)))
@@ -173,7 +173,7 @@ fn repeated(message: &[u8]) -> impl Iterator<Item = Result<&[u8], MalformedMessa
         Ok(Some((1, Field::Bytes(bytes)))) => Some(Ok(bytes)),
         Ok(Some(_)) => {
             fields = Fields::new(&[]);
-            Some(Err(MalformedMessage("it has a field that it should not have")))
+            Some(Err(MalformedMessage("it has an unexpected field")))
         }
         Err(broken) => {
             fields = Fields::new(&[]);
