@@ -221,7 +221,7 @@ mod tests {
             (NewIndex { kind: "fulltext".into(), ..over(&["title"]) }, "no index of kind `fulltext`"),
             (over(&["titel"]), "its columns are `title`, `body`"),
             (over(&["title", "TITLE"]), "twice"),
-            (NewIndex { name: "_x".into(), ..over(&["title"]) }, "no name of an index"),
+            (NewIndex { name: "_x".into(), ..over(&["title"]) }, "not a valid index name"),
             (
                 NewIndex {
                     options: vec![("a".into(), "1".into()), ("a".into(), "2".into())],
