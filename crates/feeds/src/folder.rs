@@ -145,7 +145,7 @@ impl Feed {
         self.waker.wake();
         if let Some(ThreadHandle { thread, ended }) = self.thread.take() {
             if ended.recv_timeout(STOP_TIME_MAX) == Err(RecvTimeoutError::Timeout) {
-                tracing::warn!("the folders' thread is still busy with one file; it is left behind");
+                tracing::warn!("the folders' thread is still busy with one file; it is not waited for");
                 return;
             }
             // If the thread panicked, there is nothing left to do.
@@ -199,7 +199,7 @@ fn checked_roots(roots: &[FolderRoot]) -> Result<Vec<FolderRoot>> {
         root.prefix = root.prefix.trim_matches('/').to_owned();
         if !root.prefix.is_empty() && !site::is_valid(&root.prefix) {
             return Err(Error::invalid(format!(
-                "`{}` is no place in a vault",
+                "`{}` is not a valid place in a vault",
                 types::name::printable(&root.prefix)
             ))
             .hint("write names with `/` between them, none of which begins with a dot"));

@@ -104,7 +104,7 @@ impl FeedThread {
         let Options { table, rule, parsed, limits, .. } = &self.options;
         if self.table.take().is_some() {
             tracing::warn!(
-                "the table of the notes was dropped while its folders are followed; they are taken in again"
+                "the table of the notes was dropped while its folders are followed; they are read again"
             );
         }
         self.pending.clear();
@@ -344,7 +344,7 @@ impl FeedThread {
         if self.is_stopping() {
             return;
         }
-        let said = format!("what changed is not written yet: {error}");
+        let said = format!("the changes are not written yet: {error}");
         if self.write_failure.as_ref() != Some(&said) {
             tracing::warn!("{said}");
             self.write_failure = Some(said);

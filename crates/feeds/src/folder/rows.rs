@@ -32,7 +32,7 @@ pub fn ensure(engine: &Engine, table: &str) -> Result<()> {
         Some(found) if site::has_vault_columns(found.def()) => Ok(()),
         Some(_) => Err(Error::new(
             Kind::Schema,
-            format!("there is a table `{}` already, and it is no vault", name::short_table_name(table)),
+            format!("there is a table `{}` already, and it is not a vault", name::short_table_name(table)),
         )
         .hint("rename it: the notes of `site.vault` are kept in a table of this name")),
         None => {
@@ -181,7 +181,7 @@ fn commit(
         if stopping.load(Ordering::Acquire) {
             return Err(Error::new(
                 Kind::Closed,
-                "the feed is stopping; it takes the rest in when it starts",
+                "the feed is stopping; it reads the rest when it starts again",
             ));
         }
         match change {

@@ -199,10 +199,10 @@ impl Tree {
             let known = self.seen.values().any(|seen| seen.stored.is_some());
             if listing.files.is_empty() && known && self.identity != Some(identity) {
                 return Err(Error::not_found(format!(
-                    "`{}` is empty, and it is not the folder that was there before: what came from it is kept",
+                    "`{}` is empty, and it is not the folder that was there before: the files that came from it are kept",
                     self.root.path.display()
                 ))
-                .hint("mount it again; a single file in it means that the rest was removed on purpose"));
+                .hint("mount it again; if the files were removed on purpose, put a single file into it"));
             }
         }
         self.identity = Some(identity);
@@ -243,7 +243,7 @@ impl Tree {
 
     fn unavailable(&self, disk_path: &Path, error: io::Error) -> Error {
         Error::io(format!("looking at `{}`", disk_path.display()), error)
-            .hint("what came from it is kept; it is looked for again")
+            .hint("the files that came from it are kept; it is looked for again")
     }
 
     /// Returns the known files in the scanned folders that were not found again.
@@ -304,7 +304,7 @@ impl Tree {
                 Err(error) => {
                     scan.warn(
                         &self.in_vault(&within),
-                        format!("the folder cannot be listed: {error}; what came from it is kept"),
+                        format!("the folder cannot be listed: {error}; the files that came from it are kept"),
                     );
                     listing.unknown.push(within);
                     continue;
@@ -313,7 +313,8 @@ impl Tree {
             if list.is_empty() && self.folders.get(&within).is_some_and(|known| *known != device) {
                 scan.warn(
                     &self.in_vault(&within),
-                    "what was mounted there is gone; what came from it is kept".into(),
+                    "the file system that was mounted there is gone; the files that came from it are kept"
+                        .into(),
                 );
                 listing.unknown.push(within);
                 continue;
@@ -324,7 +325,7 @@ impl Tree {
                 }
                 scan.warn(
                     &self.in_vault(&within),
-                    "a database is in there, with its owner's secret; the folder is passed over".into(),
+                    "it contains a database with its owner's secret; the folder is skipped".into(),
                 );
                 continue;
             }
@@ -333,7 +334,7 @@ impl Tree {
                 let Some(name) = name.to_str() else {
                     scan.warn(
                         &self.in_vault(&within),
-                        "a file's name is not UTF-8; it is passed over".into(),
+                        "a file's name is not UTF-8; the file is skipped".into(),
                     );
                     continue;
                 };
@@ -448,7 +449,7 @@ impl Tree {
             Err(why) => {
                 let why = match why {
                     ReadFailure::Changing => {
-                        "it changes all the time; it is passed over until it rests".to_owned()
+                        "it changes all the time; it is skipped until it stops changing".to_owned()
                     }
                     ReadFailure::Refused(why) => why,
                 };
@@ -487,7 +488,7 @@ impl Tree {
         let refused = |why: String| Err(ReadFailure::Refused(why));
         if !is_valid(path) {
             return refused(
-                "its path is too long or has a character that no address can have; it is passed over".into(),
+                "its path is too long or has a character that an address cannot have; it is skipped".into(),
             );
         }
         let size_max = if is_note(path) { NOTE_BYTES_MAX as u64 } else { self.limits.asset_bytes_max };
@@ -495,7 +496,7 @@ impl Tree {
         let most = size_max.min(room);
         if before.size > most {
             return refused(format!(
-                "it has {} bytes, and {most} are left for it; it is passed over",
+                "it has {} bytes, and there is room for {most}; it is skipped",
                 before.size
             ));
         }
@@ -508,7 +509,7 @@ impl Tree {
         match read {
             Err(error) => refused(format!("it cannot be read: {error}")),
             Ok(_) if content.len() as u64 > most => {
-                refused("it grew beyond what is taken in while it was read; it is passed over".into())
+                refused("it grew beyond the limit while it was read; it is skipped".into())
             }
             Ok((opened, after)) if opened.as_ref() != Some(before) || after.as_ref() != Some(before) => {
                 Err(ReadFailure::Changing)
@@ -550,7 +551,7 @@ fn resolve_link(top: &Path, link: &Path) -> Option<PathBuf> {
 
 fn database_error(path: &Path) -> Error {
     Error::invalid(format!("`{}` belongs to a database, with its owner's secret", path.display()))
-        .hint("name a folder of notes; the database is better off outside of it")
+        .hint("name a folder of notes; keep the database outside of it")
 }
 
 /// Fails if the folder is itself a database, since it would be refused later. For callers that can still ask for

@@ -210,7 +210,7 @@ impl ListenerThread {
                     continue;
                 }
                 Err(e) => {
-                    tracing::debug!(error = %e, "syslog: a connection could not be taken");
+                    tracing::debug!(error = %e, "syslog: a connection could not be accepted");
                     self.accepts_from = Some(Instant::now() + ACCEPT_PAUSE);
                     return;
                 }

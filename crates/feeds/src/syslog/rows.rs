@@ -293,7 +293,7 @@ fn batch(messages: &[Message]) -> Result<RecordBatch> {
     ];
     let named = COLUMNS.iter().zip(columns).map(|((name, _), column)| (*name, column, true));
     RecordBatch::try_from_iter_with_nullable(named)
-        .map_err(|e| Error::internal(format!("messages make no batch: {e}")))
+        .map_err(|e| Error::internal(format!("messages do not form a batch: {e}")))
 }
 
 #[cfg(test)]

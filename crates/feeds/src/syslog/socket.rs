@@ -14,7 +14,7 @@ pub(super) fn grow(socket: &UdpSocket) {
     if !force(socket, RECEIVE_BYTES)
         && let Err(e) = SockRef::from(socket).set_recv_buffer_size(RECEIVE_BYTES)
     {
-        tracing::debug!(error = %e, "syslog: the kernel holds no more datagrams than it does for any socket");
+        tracing::debug!(error = %e, "syslog: the kernel did not grant a larger receive buffer");
     }
 }
 
