@@ -281,7 +281,7 @@ fn rows_are_found_by_words_as_soon_as_they_are_committed() {
 
     let db = Database::open(dir.path()).unwrap();
     assert_eq!(db.search("notes", "lake").unwrap().total, 1, "after a restart");
-    assert!(db.create_text_index("notes", &["id"], &[]).unwrap_err().to_string().contains("no string"));
+    assert!(db.create_text_index("notes", &["id"], &[]).unwrap_err().to_string().contains("not a string"));
     db.close().unwrap();
 }
 

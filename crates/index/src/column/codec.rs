@@ -58,11 +58,11 @@ pub fn check(def: &TableDef, index: &IndexDef) -> Result<()> {
         let Some(column) = def.schema.column(*id) else { continue };
         if !is_ordered(&column.data_type) {
             return Err(wrong(format!(
-                "column `{}` is {}, which has no order to be indexed by",
+                "column `{}` is {}, which cannot be indexed",
                 name::printable(&column.name),
                 column.data_type
             ))
-            .hint("bool, numbers, strings, binary, dates, timestamps and uuids have one"));
+            .hint("bool, numbers, strings, binary, dates, timestamps and uuids can be"));
         }
     }
     Ok(())
@@ -159,7 +159,7 @@ impl IndexColumns {
     pub fn range(&self, equal: &[Value], next: ColumnCondition<'_>) -> Result<EntryRange> {
         let mut prefix = Vec::new();
         let mut types = self.list.iter().map(|(_, data_type)| data_type);
-        let no_such = || Error::internal("an index was asked for more columns than it has");
+        let no_such = || Error::internal("more columns were requested than the index has");
         for value in equal {
             let data_type = types.next().ok_or_else(no_such)?;
             if *value == Value::Null {

@@ -143,7 +143,7 @@ impl SortedRun {
         let end = bytes.len().checked_sub(8).filter(|end| *end >= MAGIC.len());
         let end = end.ok_or_else(|| damaged("it is too short"))?;
         if !bytes.starts_with(MAGIC) {
-            return Err(damaged("it does not begin as one"));
+            return Err(damaged("it does not begin like one"));
         }
         let (footer_len, crc) = (u32_at(&bytes[end..], 0) as usize, u32_at(&bytes[end..], 1));
         let start = end.checked_sub(footer_len).filter(|start| *start >= MAGIC.len());
@@ -170,7 +170,7 @@ impl SortedRun {
         })?;
         d.finish()?;
         if rows != rows_before || first > last {
-            return Err(damaged("its blocks are not those of its rows"));
+            return Err(damaged("its blocks do not match its rows"));
         }
         let checked = (0..blocks.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let head = RunHeader { id, first, last, rows };

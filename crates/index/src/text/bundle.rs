@@ -68,7 +68,7 @@ pub(super) fn read(bytes: &Bytes) -> Result<(PieceHeader, Vec<(String, Bytes)>)>
     let end = bytes.len().checked_sub(8).filter(|end| *end >= MAGIC.len());
     let end = end.ok_or_else(|| damaged("it is too short"))?;
     if !bytes.starts_with(MAGIC) {
-        return Err(damaged("it does not begin as one"));
+        return Err(damaged("it does not begin like one"));
     }
     if crc(bytes) != Some(crc32c::crc32c(&bytes[..end + 4])) {
         return Err(damaged("its checksum is wrong"));

@@ -67,7 +67,7 @@ pub fn check(def: &TableDef, index: &IndexDef) -> Result<()> {
             Some(column) if column.data_type == DataType::String => {}
             Some(column) => {
                 return Err(wrong(format!(
-                    "column `{}` is no string, but {}",
+                    "column `{}` is not a string, but {}",
                     column.name, column.data_type
                 ))
                 .hint("a text index takes string columns"));

@@ -76,7 +76,7 @@ impl Builder {
     /// Adds rows with the columns [`Fields::columns`], all later than those before. Returns false as soon as the total
     /// exceeds `bytes_max` bytes of text; the remaining rows are then left out.
     pub fn add(&mut self, batch: &RecordBatch, bytes_max: usize) -> Result<bool> {
-        let no_such = || Error::internal("a text index was given columns that it did not ask for");
+        let no_such = || Error::internal("a text index was given columns that it did not request");
         let rows = batch.column(0).as_primitive_opt::<Int64Type>().ok_or_else(no_such)?;
         let texts = (1..=self.columns.len()).map(|at| batch.column(at).as_string_opt::<i32>());
         let texts = texts.collect::<Option<Vec<_>>>().ok_or_else(no_such)?;

@@ -58,7 +58,7 @@ impl TextPiece {
         let index = Index::open(MemoryDirectory::new(files)).map_err(damaged)?;
         let wrong = |what: &str| Error::damaged(format!("a piece of a text index {what}"));
         if index.schema() != fields.schema() {
-            return Err(wrong("is of other columns than the table's"));
+            return Err(wrong("has other columns than the table's"));
         }
         let segments = index.searchable_segments().map_err(damaged)?;
         let [segment] = &segments[..] else { return Err(wrong("is not one segment")) };

@@ -42,7 +42,7 @@ impl Scanner {
             let is_string = column.data_type == DataType::String;
             if columns.contains(&column.id) && !is_string {
                 return Err(Error::invalid(format!(
-                    "column `{}` is no string, but {}",
+                    "column `{}` is not a string, but {}",
                     column.name, column.data_type
                 ))
                 .hint("search in string columns"));

@@ -196,7 +196,7 @@ pub(super) fn check_window(query: &Query<'_>) -> Result<usize> {
     if wanted > WINDOW_MAX {
         return Err(Error::new(
             Kind::TooLarge,
-            format!("a search answers the best {WINDOW_MAX} rows at most"),
+            format!("a search returns at most the best {WINDOW_MAX} rows"),
         )
         .hint("ask for fewer, or make the query narrower"));
     }

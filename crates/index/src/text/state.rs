@@ -106,7 +106,7 @@ impl Index {
         let pieces = d.list(|d| Ok((d.varint()?, d.u32()?)))?;
         d.finish()?;
         if fingerprint != fields.fingerprint() {
-            return Err(Error::conflict("the table's text index is defined otherwise now"));
+            return Err(Error::conflict("the definition of the table's text index has changed"));
         }
         let mut open: Vec<PieceView> = Vec::with_capacity(pieces.len());
         for (id, crc) in pieces {

@@ -328,5 +328,5 @@ impl TextMaterializer {
 }
 
 fn followed_fields(table: &Snapshot) -> Result<Fields> {
-    fields(table.def()).ok_or_else(|| Error::internal("a table without a text index is not to be indexed"))
+    fields(table.def()).ok_or_else(|| Error::internal("a table without a text index was to be indexed"))
 }

@@ -96,7 +96,7 @@ fn an_index_that_is_dropped_and_added_again_at_once_keeps_its_new_files() {
 fn a_definition_that_no_index_can_follow_is_refused_with_a_reason() {
     let machine = Machine::new(3, unindexed());
     for (index, part) in [
-        (over(&["id"], "english"), "column `id` is no string, but int64"),
+        (over(&["id"], "english"), "column `id` is not a string, but int64"),
         (over(&["body"], "klingon"), "no such language"),
         (over(&["bodi"], "english"), "not a column of the table"),
         (NewIndex { options: vec![("stem".into(), "1".into())], ..over(&["body"], "") }, "no option `stem`"),

@@ -129,7 +129,7 @@ fn a_definition_is_checked_before_it_is_taken() {
     };
     text::check(&def, &declared(&[TITLE, BODY], &[("language", "french"), ("weights", "2, 0.5")])).unwrap();
     assert!(wrong(&[], &[]).contains("at least one column"));
-    assert!(wrong(&[types::ColumnId(16)], &[]).contains("`id` is no string"));
+    assert!(wrong(&[types::ColumnId(16)], &[]).contains("`id` is not a string"));
     assert!(wrong(&[TITLE], &[("language", "klingon")]).contains("one of none, english"));
     assert!(wrong(&[TITLE], &[("weights", "1,2")]).contains("one weight for each column"));
     assert!(wrong(&[TITLE], &[("weights", "NaN")]).contains("weights are numbers"));
