@@ -222,7 +222,7 @@ fn resolve(
             None => LinkTarget::Broken,
         },
         NamedKind::Withheld => {
-            warnings.push(format!("`{path}` is linked to and was passed over; the link is plain text"));
+            warnings.push(format!("`{path}` is linked to and was skipped; the link is plain text"));
             LinkTarget::Withheld { label: may_show_label(note, link, &path, std::iter::empty()) }
         }
         NamedKind::Note => {

@@ -82,7 +82,7 @@ impl table::materializer::Materializer for Materializer {
     }
 
     fn open(&self, _: &MaterializerDir, _: &Arc<Snapshot>, _: &Checkpoint) -> Result<Published> {
-        Err(Error::not_found("pages are not kept on disk; they are made anew from the vault"))
+        Err(Error::not_found("pages are not kept on disk; they are rendered again from the vault"))
     }
 
     fn step(
@@ -165,7 +165,7 @@ fn log_warnings(news: &[Warning]) {
         tracing::warn!("{}: {}", types::name::printable(path), message.replace(char::is_control, " "));
     }
     if news.len() > LOGGED_MAX {
-        tracing::warn!("and {} more notes have something of the kind", news.len() - LOGGED_MAX);
+        tracing::warn!("and {} more notes have similar problems", news.len() - LOGGED_MAX);
     }
 }
 

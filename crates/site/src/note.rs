@@ -121,7 +121,7 @@ impl Note {
         self.body = markdown::read(&comments::strip(text), &mut tags);
         self.warnings.append(&mut self.body.warnings);
         if tags.has_dropped {
-            self.warnings.push(format!("it has more than {TAGS_MAX} tags; the first {TAGS_MAX} count"));
+            self.warnings.push(format!("it has more than {TAGS_MAX} tags; only the first {TAGS_MAX} count"));
         }
         self.tags = tags.taken.into_iter().collect();
         for said in std::iter::once(&mut self.title).chain(&mut self.description) {
@@ -171,7 +171,7 @@ impl Note {
         let date = date::parse(text);
         if date.is_none() {
             self.warnings.push(format!(
-                "`{key}` is not a date such as 2024-05-01 or 2024-05-01T12:00:00Z; it is passed over"
+                "`{key}` is not a date such as 2024-05-01 or 2024-05-01T12:00:00Z; it is ignored"
             ));
         }
         date
@@ -190,8 +190,7 @@ impl Note {
                 tags.push(tag)
             } else {
                 self.warnings.push(
-                    "a tag has characters other than letters, digits, - _ and /; it is passed over"
-                        .to_owned(),
+                    "a tag has characters other than letters, digits, - _ and /; it is ignored".to_owned(),
                 )
             }
         }

@@ -282,7 +282,7 @@ fn a_note_has_a_thousand_tags_and_its_author_is_told() {
     {
         let note = Note::parse("a.md", text.as_bytes());
         assert_eq!(note.tags().len(), 1_000);
-        assert_eq!(note.warnings(), ["it has more than 1000 tags; the first 1000 count"]);
+        assert_eq!(note.warnings(), ["it has more than 1000 tags; only the first 1000 count"]);
         let vault = vault(&[("a.md", &text)]);
         assert_eq!(
             vault.addresses().iter().filter(|url| url.starts_with("/tags/t")).count(),
