@@ -337,7 +337,7 @@ impl Keeper {
     fn trim(&self, shared: &Shared) {
         let below = Lsn(shared.trimmed_below.load(Ordering::Acquire));
         if shared.syncer.stats().archive_files > 0 {
-            // If this fails, the next manifest trims them.
+            // The next manifest trims them if this fails.
             if shared.preallocator.trim(below).is_ok() {
                 let edit = BackgroundEdit::Trimmed;
                 let _ = shared.inbox.push(Request::Edit { edit, done: Box::new(|_| ()) });

@@ -429,7 +429,7 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
             if let Some(erasure) = background.erasing.get(&table) {
                 match &removed {
                     Ok(()) => erasure.did(Done::Removed { bytes }),
-                    // Not retried: a file that nothing names is removed when the database is opened.
+                    // This is not retried: a file that nothing names is removed when the database is opened.
                     Err(error) => erasure.end(Err(error.clone())),
                 }
             }
@@ -614,7 +614,7 @@ pub(crate) fn publish(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) 
                 result.map(|_| None)
             }
         };
-        // In a simulator nobody receives this.
+        // The receiver is gone in a simulator.
         let _ = sender.send(told);
     });
     if let Err((request, error)) = shared.inbox.push(Request::Edit { edit, done }) {

@@ -1,15 +1,15 @@
-//! Backups: a folder with everything that is true of a database at one lsn, taken while it serves.
+//! Backups: a folder with the complete state of a database at one lsn, taken while it serves.
 //!
-//! A backup is made of one published root (S2). The segments of that root never change, so their files are copied as
-//! they are; they stay for as long as the backup holds them (G1). The heads, whose truth is the log, are written as
-//! segments of their own, first of all, so that the root can be let go: a long backup then holds back files, at most
-//! those of that root, and no memory. No log is copied. What is derived (indexes, pages, the lake) is not in it.
+//! A backup is made of one published root (S2). The segments of that root never change, so their files are copied as they
+//! are; they stay for as long as the backup holds them (G1). The heads, whose truth is the log, are written as segments of
+//! their own, and first of all, so that the root can be released. A long backup then holds back files, at most those of that
+//! root, but no memory. The log is not copied. Derived data (indexes, pages, the lake) is not in a backup.
 //!
-//! `BACKUP` is written last and names every file with its checksum: a folder without it is no backup, so half of one
+//! `BACKUP` is written last and names every file with its checksum. A folder without it is not a backup, so half of one
 //! never passes for a whole. Files are copied, not linked: a link would share its bytes, and with them their damage.
-//! The bytes are drawn in `docs/format.md`.
+//! `docs/format.md` draws the bytes.
 //!
-//! Where a backup goes to no folder but to a [`Place`], `send.rs` does it.
+//! A backup that goes to a [`Place`] instead of a folder is sent by `send.rs`.
 
 mod copy;
 mod forward;
@@ -46,29 +46,30 @@ pub(crate) use send::{clear_outgoing, send};
 pub(crate) use sum::Sum;
 pub use verify::{Verified, is_backup, verify};
 
-/// The manifest's name in a backup: another than in a data directory, so that none is opened and changed by mistake.
+/// Name of the manifest in a backup. It differs from that in a data directory, so that no backup is opened and changed by
+/// mistake.
 pub(crate) const MANIFEST_NAME: &str = "manifest";
 
-/// How far a backup or a restore has come.
+/// Progress of a backup or a restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub done_bytes: u64,
-    /// About.
+    /// An estimate.
     pub total_bytes: u64,
 }
 
-/// What a backup holds.
+/// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
-    /// It holds exactly the commits up to here.
+    /// It holds exactly the commits up to this one.
     pub lsn: Lsn,
-    /// When the last of them was made.
+    /// Time of the last of them.
     pub time: Micros,
     pub tables: usize,
     pub rows: u64,
     pub files: usize,
     pub bytes: u64,
-    /// Rows that are counted and not in it, since they are in the lake alone: a line for each table that has such.
+    /// One line for each table with rows that are counted and not in the backup, since only the lake has them.
     pub lacks: Vec<String>,
 }
 
@@ -78,10 +79,10 @@ struct Held {
     segment: Arc<Segment>,
 }
 
-/// Takes a backup of the newest root into the folder `dest`, which must be empty or not there yet.
+/// Takes a backup of the newest root into the folder `dest`, which must be empty or absent.
 ///
-/// `progress` is called after every step of at most some MiB; an error from it ends the backup. What was written by
-/// then is removed, as after any failure.
+/// `progress` is called after every step, of a few MiB at most; an error from it ends the backup. The files written by then
+/// are removed, as after any failure.
 pub(crate) fn take(
     shared: &Arc<Shared>,
     dest: &Path,
@@ -115,7 +116,7 @@ pub(crate) fn take(
     }
 }
 
-/// What to do about damage that nothing else is known of.
+/// Adds the hint for damage to an error that has none.
 fn with_cure(error: Error) -> Error {
     match error.kind() {
         Kind::Damaged if error.hint_text().is_none() => error.hint(
@@ -125,7 +126,7 @@ fn with_cure(error: Error) -> Error {
     }
 }
 
-/// The data directory that a folder lies in, if it does, also by a link.
+/// Returns the data directory in which a folder lies, also by a link.
 fn database_around(env: &vfs::Env, dest: &Path) -> Option<PathBuf> {
     let exists = |path: PathBuf| env.disk.exists(&path).unwrap_or(false);
     let is_database = |dir: &&Path| {
@@ -138,19 +139,19 @@ fn database_around(env: &vfs::Env, dest: &Path) -> Option<PathBuf> {
     around.filter(|dir| !dir.as_os_str().is_empty()).find(is_database).map(Path::to_owned)
 }
 
-/// Everything that goes into a backup: from here on only segments are held, files and no memory.
+/// The contents of a backup. From here on only segments are held: files and no memory.
 struct Content {
     held: Vec<Held>,
-    /// Of the segments that heads became.
+    /// Paths of the segments made of heads.
     sealed: Vec<PathBuf>,
-    /// What it lacks, as `LAKE` says it: rows that are in the lake alone.
+    /// Text of the `LAKE` file: the rows that only the lake has, which the backup lacks.
     lacks: Option<String>,
     manifest: Manifest,
     rows: u64,
 }
 
 impl Content {
-    /// What the newest root holds. Its heads become segments in `dir`.
+    /// Gathers the contents of the newest root. Its heads become segments in `dir`.
     fn gather(
         shared: &Arc<Shared>,
         dir: &Path,
@@ -189,7 +190,7 @@ impl Content {
             next_table: root.meta.next_table,
             next_segment: shared.next_segment(),
             keys: root.meta.keys.clone(),
-            // What is derived begins anew in what is restored.
+            // Derived data begins anew in a restored database.
             checkpoints: Vec::new(),
             tables: states,
             views: root.views().map(|view| ViewDef::clone(view)).collect(),
@@ -202,7 +203,7 @@ impl Content {
         self.lacks.iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
     }
 
-    /// Everything but the marker is where it belongs: these files.
+    /// Returns the marker of a backup whose other files are in place.
     fn marker(&self, shared: &Shared, is_named_by_content: bool, files: Vec<Listed>) -> Marker {
         Marker {
             lsn: self.manifest.lsn,
@@ -240,7 +241,7 @@ fn write(
             let sum = copy(env, &from, &name, &to, &mut tick)?;
             files.push(Listed { path: relative, sum });
         }
-        // The copy is checked, so what was damaged before is noticed now and not when it is needed.
+        // The copy is checked, so that earlier damage is noticed now and not when the backup is needed.
         let copied = Segment::open(env, &to_dir, &held.def, held.segment.meta().clone());
         let checked = copied.verify_checksums(&mut |_| tick(0));
         checked.map_err(|error| match error.kind() {
@@ -267,7 +268,7 @@ fn listed(name: &str, bytes: &[u8]) -> Listed {
     Listed { path: PathBuf::from(name), sum: Sum::of(bytes) }
 }
 
-/// What counts the bytes that are done, and ends a backup of a database that closes.
+/// Returns a callback that counts the bytes done, and ends the backup if the database closes.
 fn ticker<'a>(
     shared: &'a Shared,
     total_bytes: &'a Cell<u64>,
@@ -283,7 +284,7 @@ fn ticker<'a>(
     }
 }
 
-/// What a backup lacks of a table, and where that is: a line.
+/// Returns the line about the rows of a table that the backup lacks, and their place.
 fn in_lake(table: &Snapshot) -> String {
     let (rows, _) = table.evicted();
     let place = table.lake_place().unwrap_or_else(|| "a lake that is not open".into());
@@ -294,7 +295,7 @@ fn in_lake(table: &Snapshot) -> String {
     )
 }
 
-/// Which of a segment's files is damaged if its copy is: that of the database as a rule, else the copy itself.
+/// Finds the damaged file if the copy of a segment is damaged: usually that of the database, otherwise the copy itself.
 fn blame(
     shared: &Arc<Shared>,
     held: &Held,
@@ -311,7 +312,7 @@ fn blame(
     }
 }
 
-/// Checks the files of the database itself. What can be made anew out of the rest is.
+/// Checks the files of a segment in the database itself. A file that can be made anew from the others is marked for that.
 fn check_source(
     shared: &Arc<Shared>,
     held: &Held,
@@ -341,13 +342,13 @@ fn seal_head(
     made: &mut Made,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<SegmentMeta> {
-    // An id that no segment of the database has, nor will have.
+    // The id is one that no segment of the database has or will have.
     let id = shared.take_segment_id();
     segment::file_names(id).into_iter().for_each(|name| drop(made.file(dir.join(name))));
     table::seal(table, &shared.env, dir, id, table.next_row(), tick)
 }
 
-/// Reads what a backup says it holds, without reading its files.
+/// Reads the summary of a backup, without reading its files.
 pub fn describe(env: &vfs::Env, dir: &Path) -> Result<Backup> {
     let source = Folder::new(env, dir);
     let marker = Marker::read(&source)?;

@@ -1,11 +1,11 @@
-//! What every materializer must hold, as one test that all of them run.
+//! The contract of materializers, as one test that all of them run.
 //!
-//! A seeded run on a simulated machine: rows come, change and go, the table is sealed, compacted, dropped and made anew,
-//! the materializer steps in parts of random size and cleans up behind itself, and the machine crashes at some call of
-//! its disk, inside steps and inside recovery too. Between two lives its files may be damaged or gone. Whenever something
-//! is published, what readers get through it must equal what they get through one that was built from nothing over the
-//! same snapshot (M1, M2); so must it at the end, when everything was taken in and no file of a dropped table is left
-//! (G1).
+//! It is a seeded run on a simulated machine. Rows come, change and go, and the table is sealed, compacted, dropped and
+//! created again. The materializer takes steps of random size and cleans up after itself. The machine crashes at some call
+//! of its disk, also inside steps and inside recovery. Between two runs of the process its files may be damaged or lost.
+//! Whenever a position is published, readers must get the same through it as through one that was built from nothing over
+//! the same snapshot (M1, M2). The same holds at the end, when everything was taken in; then no file of a dropped table may
+//! be left (G1).
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -21,39 +21,39 @@ use types::{Kind, Principal, Result, RowId, TableDef, TableId};
 
 use crate::{Engine, Mode, Op, Options, Root, Step, Transaction};
 
-/// A materializer on trial.
+/// A materializer under test.
 pub struct Trial<'a, T> {
-    /// Makes one, as a process that starts does.
+    /// Creates the materializer, as a starting process does.
     pub make: &'a dyn Fn() -> Arc<dyn Materializer>,
     /// The table it follows, keyed or not.
     pub table: TableDef,
-    /// Some rows to write; with few different keys, so that rows are replaced.
+    /// Makes some rows to write, with few different keys, so that rows are replaced.
     pub rows: &'a dyn Fn(&mut Rng, usize) -> RecordBatch,
-    /// What readers get: of the table through a position, the tail included.
+    /// Returns a reader's result for the table through a position, the tail included.
     pub observe: &'a dyn Fn(&Arc<Snapshot>, &Position) -> Result<T>,
-    /// Whether a reader may go on with a position that is not the newest any more (S1, G1). Not so where what is published
-    /// is for others, who have their own rules of how long it stays.
+    /// True if a reader may go on with a position that is no longer the newest (S1, G1). False if the output is for other
+    /// systems, which have their own rules of how long it stays.
     pub keeps_old_positions: bool,
 }
 
 const DIR: &str = "db";
-/// Older positions that readers go on with.
+/// Number of older positions that readers go on with.
 const HELD_MAX: usize = 3;
 
-/// One process.
+/// One run of the process.
 struct Life<'t, 'a, T> {
     trial: &'t Trial<'a, T>,
     machine: &'t SimEnv,
     engine: Engine,
     materializer: Arc<dyn Materializer>,
     newest: Option<Arc<Position>>,
-    /// What readers of older roots have.
+    /// Results of readers of older roots.
     held: VecDeque<(Arc<Snapshot>, Arc<Position>, T)>,
     published: u64,
 }
 
 impl<T: PartialEq + Debug> Trial<'_, T> {
-    /// Runs it with these seeds. Panics at the first that fails, with its number.
+    /// Runs the test with these seeds. Panics at the first that fails, with its number.
     pub fn run(&self, seeds: std::ops::Range<u64>) {
         let mut published = 0;
         for seed in seeds.clone() {
@@ -69,7 +69,7 @@ impl<T: PartialEq + Debug> Trial<'_, T> {
         assert!(published > seeds.count() as u64, "almost nothing was ever published: {published}");
     }
 
-    /// How often something was published.
+    /// Runs one seed. Returns the number of published positions.
     fn seed(&self, seed: u64) -> u64 {
         let mut rng = Rng::new(seed);
         let mut machine = SimEnv::new(seed);
@@ -96,7 +96,7 @@ impl<T: PartialEq + Debug> Trial<'_, T> {
         published
     }
 
-    /// What is derived can be rebuilt, so it may be lost.
+    /// Damages or removes derived files, which can be rebuilt.
     fn damage(&self, machine: &SimEnv, rng: &mut Rng) {
         let files = derived_files(machine, (self.make)().name());
         let disk = machine.env().disk;
@@ -118,7 +118,7 @@ impl<T: PartialEq + Debug> Trial<'_, T> {
         }
     }
 
-    /// Builds from nothing, on another machine.
+    /// Builds a position from nothing, on another machine.
     fn fresh(&self, table: &Arc<Snapshot>) -> Arc<Position> {
         let machine = SimEnv::new(0);
         let place = MaterializerDir { env: machine.env(), dir: "fresh".into() };
@@ -207,7 +207,7 @@ impl<'t, 'a, T: PartialEq + Debug> Life<'t, 'a, T> {
     }
 
     fn submit(&self, transaction: Transaction) {
-        // Refused by a machine that is dying; what becomes of it shows in the root.
+        // A dying machine refuses it; the outcome shows in the root.
         self.engine.submit(&Principal::local(), transaction, |_| ());
     }
 
@@ -271,7 +271,7 @@ impl<'t, 'a, T: PartialEq + Debug> Life<'t, 'a, T> {
         Err(types::Error::new(Kind::Internal, "the materializer does not catch up"))
     }
 
-    /// Nobody reads a dropped table any more: nothing of it is left (G1).
+    /// Checks that no file of a dropped table is left, since nobody reads it any more (G1).
     fn check_files(&mut self) -> Result<()> {
         self.held.clear();
         self.newest = None;

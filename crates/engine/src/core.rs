@@ -360,7 +360,7 @@ impl Core {
             Request::Edit { edit, done } => {
                 let committed = self.edit(group, edit)?;
                 if committed.lsn == Lsn(0) {
-                    // Nothing was logged, so no sync may come to answer it.
+                    // It logged nothing, so no sync may come to answer it.
                     done(Ok(committed));
                 } else {
                     group.answers.push((done, committed));
@@ -439,7 +439,7 @@ impl Core {
         self.shared.counters.rows.add(committed.count);
         self.shared.counters.deletes.add(committed.deleted);
         if let Some(landed) = landed {
-            // Only this request sets it, so it is still empty.
+            // This request alone sets it, so it is still empty.
             let _ = landed.set(firsts);
         }
         Ok(committed)

@@ -128,8 +128,8 @@ pub struct Status {
     pub transactions_open: usize,
     pub transactions_bytes: u64,
     pub transactions_expired: u64,
-    /// Number of times that a thread of this process that answers reads waited for the disk because memory that it touched
-    /// was not resident: of a segment that nobody has read lately, or of the program itself.
+    /// Number of times that a reading thread of this process waited for the disk, because the memory that it touched was not
+    /// resident. It may belong to a segment that was not read lately, or to the program itself.
     pub read_major_faults: u64,
     pub log: commitlog::Stats,
     /// The log's archive; `None` without one.

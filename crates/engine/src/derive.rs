@@ -56,8 +56,8 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, no
     furthest_behind(shared, root, background, now, &|_| true)
 }
 
-/// Returns the step that is furthest behind in a table whose writers have to read all rows, because the index that finds
-/// values for them is not there: after a restart, or while it is rebuilt.
+/// Returns the step that is furthest behind, of tables whose writers wait for it: they have to read all rows while the index
+/// that finds values is missing, after a restart or during a rebuild.
 pub(crate) fn next_awaited(
     shared: &Shared,
     root: &Root,
@@ -145,7 +145,8 @@ pub(crate) fn again(
     if shared.materializers.load().is_empty() {
         return None;
     }
-    // A pause that had ended by then held nothing back: its table was dropped, or whatever else holds it wakes the pool.
+    // A pause that had ended by then held nothing back: its table was dropped, or the other thing that it waits for wakes
+    // the pool.
     background.pauses.retain(|_, until| *until > looked);
     let pause = background.pauses.values().map(|until| until.saturating_sub(now)).min();
     // Commits do not wake the pool while it is about to check.
@@ -228,7 +229,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             background.rebuild.remove(&pair);
             background.unchanged.remove(&pair);
             drop(background);
-            // In a simulator nothing is published yet, so nothing is superfluous.
+            // A simulator has not published the position yet, so no file is superfluous.
             let Some(under) = under else { return Ok(()) };
             // Files are removed before the next step may begin: this position does not name the files of that step.
             let place = place(shared, &*task.materializer, pair.0);
@@ -251,7 +252,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
                     true
                 }
             };
-            // The materializer has looked at everything that was asked for: asked again at once it would say the same.
+            // The materializer has read all of the requested rows: another step at once would give the same result.
             let looked_at = Asked::of(&task.snapshot);
             if has_hurried && background.urgent.get(&pair).is_some_and(|asked| *asked <= looked_at) {
                 background.urgent.remove(&pair);
@@ -318,7 +319,7 @@ fn dir_of(dir: &Path, materializer: &str, table: TableId) -> PathBuf {
 /// again by then.
 pub(crate) fn leftover(root: &Root, background: &mut Background, now: Duration) -> Option<Leftover> {
     let gone = |l: &Leftover| l.since <= root.lsn();
-    // If the table is followed again, its next step cleans up after those before it.
+    // A table that is followed again needs no removal: its next step cleans up after those before it.
     let followed =
         |l: &Leftover| root.tables().any(|t| t.def().id == l.table && l.materializer.follows(t.def()));
     let Background { leftovers, left, .. } = &mut *background;

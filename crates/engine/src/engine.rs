@@ -264,7 +264,7 @@ impl Engine {
         self.commit_at(&self.shared().root.load_full(), principal, transaction)
     }
 
-    /// Does what [`Engine::submit_read`] does and waits for the answer, like [`Engine::commit`].
+    /// Submits like [`Engine::submit_read`] and waits for the answer, like [`Engine::commit`].
     pub fn commit_read(
         &self,
         view: &View,
@@ -414,7 +414,7 @@ impl Engine {
         self.0.shared.wake_background();
     }
 
-    /// Lets a materializer rebuild what it derives from a table. Called when its output was found missing.
+    /// Lets a materializer rebuild its output for a table. Called when that was found missing.
     pub fn rebuild(&self, materializer: &'static str, table: TableId) {
         self.0.shared.background.lock().rebuild.insert((table, materializer));
         self.hurry(materializer, table);
@@ -609,7 +609,7 @@ fn close(shared: &Arc<Shared>, running: Running, core: Option<Core>) -> Result<(
         Some(mut threads) => {
             let archived = threads.archive.take();
             let core = threads.join();
-            // If the archive's folder hangs, its thread stays. It then only reads files, which disturbs nobody.
+            // The archive's thread stays if its folder hangs. It then only reads files, which does no harm.
             if let (Some(archive), Some(archived)) = (&shared.archive, archived) {
                 archive.end();
                 let _ = archived.recv_timeout(CLOSE_PATIENCE);
@@ -637,7 +637,7 @@ fn close(shared: &Arc<Shared>, running: Running, core: Option<Core>) -> Result<(
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Dropping a database without threads acts like a crash, which is what a simulator wants.
+        // Dropping a database without threads acts like a crash, as a simulator needs it.
         if !self.shared.stepped {
             let _ = self.close();
         }
@@ -673,7 +673,7 @@ impl Threads {
     fn join(self) -> Option<Core> {
         let core = self.commit.join().ok().flatten();
         self.seat.end_sync();
-        // If the sync thread panicked, there is nothing left to do.
+        // The result is ignored: a panic of the sync thread leaves nothing to do.
         let _ = self.sync.join();
         core
     }

@@ -1,9 +1,9 @@
 //! Erasure on request: removes deleted rows from all files of their table, at once and for good.
 //!
-//! A delete alone leaves the row in its segment until that is merged, and then in the past for as long as that is kept. An
-//! erasure drops the past of a table up to a commit, seals a head that holds deleted rows, rewrites every segment that holds
-//! one, lets local derived data (indexes) do the same, and waits until the replaced files are removed. Records in the log
-//! stay until its files are used again. The archive of the log and backups are out of its reach.
+//! A mere delete leaves the row in its segment until that is merged, and then in the past for as long as that is kept. An
+//! erasure drops the past of a table up to a commit, seals a head that holds deleted rows, and rewrites every segment that
+//! holds one. It lets local derived data (indexes) do the same, and waits until the replaced files are removed. Records in
+//! the log stay until its files are used again. The archive of the log and backups are out of its reach.
 //!
 //! Each stage begins when nothing else works on the table's segments, and under the lock that shows that. The output of a
 //! seal or merge that read an older state is in the root by then, so nothing slips through. An erasure is requested in

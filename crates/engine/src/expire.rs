@@ -33,7 +33,7 @@ const LOOK_MAX: Duration = Duration::from_secs(60);
 /// deletes about as many; without the margin there would be a commit for every few requests.
 const BEYOND_SHARE: u64 = 100;
 
-/// A table that is to be checked.
+/// A table that is due for a check.
 pub(crate) struct Task {
     root: Arc<Root>,
     table: Arc<Snapshot>,
@@ -187,7 +187,7 @@ fn old_rows(table: &Snapshot, keeps: Keeps, now: Micros) -> Result<Vec<RowId>> {
     let column = match def.time.and_then(|id| def.schema.column(id)) {
         None => None,
         Some(column) if column.data_type == DataType::Timestamp => Some(column.id),
-        // Such a column cannot be compared with a time.
+        // A column of another type cannot be compared with a time.
         Some(_) => return Ok(old),
     };
     let end = match column {
@@ -196,7 +196,7 @@ fn old_rows(table: &Snapshot, keeps: Keeps, now: Micros) -> Result<Vec<RowId>> {
     };
     let wanted = [Some(ROW_ID), column];
     let projection = table.projection(&wanted.into_iter().flatten().collect::<Vec<_>>())?;
-    // In stored order, the zone maps of blocks narrow the times of their rows.
+    // Zone maps of blocks narrow the times best if the pieces are in stored order.
     let pieces = if column.is_some() { table.stored_pieces() } else { table.pieces() };
     for piece in pieces {
         if piece.row_range().0 >= end {

@@ -74,7 +74,7 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, no
     if bytes == 0 {
         return None;
     }
-    // If all tables together have too many bytes, the oldest segments go first.
+    // The oldest segments go first if all tables together have too many bytes.
     let mut limit = Lsn(0);
     if bytes > shared.options.history_bytes_max {
         let mut all: Vec<(Lsn, u64)> = with_past(root)

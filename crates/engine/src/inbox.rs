@@ -66,7 +66,7 @@ pub(crate) enum BackgroundEdit {
         name: &'static str,
         position: Arc<Position>,
     },
-    /// The log was let go of files: who found no room in it looks again.
+    /// The log dropped files, so a request that found no room may be tried again.
     Trimmed,
 }
 
@@ -92,7 +92,7 @@ impl Request {
             Request::Edit { edit: BackgroundEdit::Derive { position, .. }, .. } => {
                 1024 + position.checkpoint.state.len() as u64
             }
-            // Nothing of it is logged.
+            // A trim logs nothing.
             Request::Edit { edit: BackgroundEdit::Trimmed, .. } => 0,
             Request::Edit { .. } => 1024,
         }

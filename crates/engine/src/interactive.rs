@@ -1,18 +1,18 @@
-//! Transactions that are open for a while: read, decide, write, read again, commit.
+//! Interactive transactions, which stay open for a while: read, decide, write, read again, commit.
 //!
-//! [`Engine::begin`] pins the newest root. What the transaction writes is applied to private tables that go on from that
-//! root's ([`overlay`]), so every reader of [`OpenTransaction::view`] meets the transaction's own rows where it would
-//! meet anybody's, and nothing of what others commit meanwhile (snapshot isolation). Committing turns the difference
-//! into one [`crate::Transaction`]-like commit that is refused if a key or a row that it writes was written by somebody
-//! else since the beginning: the first committer wins. What was only read is not checked, so two transactions that each
-//! read what the other writes may both commit (write skew).
+//! [`Engine::begin`] pins the newest root. Writes of the transaction are applied to private tables that continue those of
+//! that root ([`overlay`]). So every reader of [`OpenTransaction::view`] meets the transaction's own rows like any others,
+//! and no commit of others that comes later (snapshot isolation). Committing turns the difference into one commit like that
+//! of a [`crate::Transaction`]. It is refused if another writer has written a key or a row that it writes since the
+//! beginning: the first committer wins. Reads are not checked, so two transactions that each read what the other writes may
+//! both commit (write skew).
 //!
 //! ## Invariants
-//! - S1, S2: a view of an open transaction is a value like any other; it stands at the lsn of the beginning.
-//! - R1: reading takes no lock, and beginning only the reaper's, to wake it where none was open before. What a
-//!   transaction has come to is one atomic pointer; a statement that finds it changed under itself is refused.
-//! - R2: how many are open, for how long, and what each and all of them hold is bounded by [`Limits`]. Who never comes
-//!   back is ended by the reaper's thread ([`registry`]).
+//! - S1, S2: a view of an open transaction is a value like any other, at the lsn of the beginning.
+//! - R1: reading takes no lock, and beginning takes only the reaper's, to wake it where no transaction was open before. The
+//!   state of a transaction is one atomic pointer; a statement that finds it changed meanwhile is refused.
+//! - R2: the number of open transactions, their time, and the memory of each and of all are bounded by [`Limits`]. The
+//!   reaper's thread ends a transaction whose client never comes back ([`registry`]).
 
 mod overlay;
 mod registry;
@@ -36,14 +36,14 @@ pub(crate) use overlay::Ranges;
 pub use overlay::Written;
 pub(crate) use registry::Registry;
 
-/// What open transactions may take.
+/// Limits of open transactions.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// How long one may be open; then it is rolled back.
+    /// Time after which an open transaction is rolled back.
     pub time_max: Duration,
     /// Bytes that one may write: its values, and 32 bytes for each row.
     pub bytes_max: u64,
-    /// How many may be open at once.
+    /// Number of transactions that may be open at once.
     pub open_max: usize,
     /// Bytes that all of them together may hold.
     pub bytes_of_all_max: u64,
@@ -60,8 +60,8 @@ impl Default for Limits {
     }
 }
 
-/// An open transaction. Clones are the same one; it is rolled back when the last of them is dropped. May be used from any
-/// thread, by one statement at a time: of two at once that write, one is refused.
+/// An open transaction. Clones are the same transaction; it is rolled back when the last of them is dropped. Any thread may
+/// use it, one statement at a time: of two statements that write at once, one is refused.
 #[derive(Clone)]
 pub struct OpenTransaction(Arc<Handle>);
 
@@ -71,10 +71,10 @@ struct Handle {
     slot: Arc<Slot>,
 }
 
-/// What a transaction has come to, apart from who uses it, so that it can be ended without him.
+/// The state of a transaction, kept apart from its handle, so that it can be ended without the client.
 pub(crate) struct Slot {
     state: ArcSwap<State>,
-    /// On the engine's monotonic clock.
+    /// Time at which it expires, on the engine's monotonic clock.
     due: Duration,
     time_max: Duration,
 }
@@ -92,26 +92,27 @@ pub(crate) enum End {
     Closed,
 }
 
-/// What a committed transaction came to.
+/// Outcome of a committed transaction.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The rows and row versions of all tables: what was inserted and ended within the transaction is in neither count.
+    /// The rows and row versions of all tables. A row that was both inserted and ended within the transaction counts in
+    /// neither.
     pub committed: Committed,
     pub(crate) landed: Vec<Landing>,
 }
 
-/// Where the rows of one table came to lie.
+/// The final row ids of the rows of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Landing {
     pub table: TableId,
-    /// The transaction's own row ids.
+    /// The row ids within the transaction.
     pub own: Ranges,
     pub first: RowId,
 }
 
 impl Outcome {
-    /// The ids that the rows of a statement have now, first and last; `None` if none of them is left. `first` and `last`
-    /// are ids from within the transaction ([`Written`]).
+    /// Returns the first and the last row id that the rows of a statement have now; `None` if none of them is left. `first`
+    /// and `last` are ids from within the transaction ([`Written`]).
     pub fn rows(&self, table: TableId, first: RowId, last: RowId) -> Option<(RowId, RowId)> {
         let landing = self.landed.iter().find(|landing| landing.table == table)?;
         let (mut before, mut through) = (0, 0);
@@ -124,7 +125,7 @@ impl Outcome {
 }
 
 impl Engine {
-    /// Opens a transaction at the newest root. [`Kind::Busy`] while too many are open.
+    /// Opens a transaction at the newest root. Fails with [`Kind::Busy`] while too many are open.
     pub fn begin(&self, principal: &Principal) -> Result<OpenTransaction> {
         principal.require(Scope::Read)?;
         let shared = self.shared();
@@ -139,7 +140,7 @@ impl Engine {
         }
         self.watch_transactions(entered?);
         if let Err(closed) = shared.check_open() {
-            // It closed in between, and may not have found this one.
+            // The database closed in between, and may have missed this transaction.
             slot.end(&shared.transactions, End::Closed);
             return Err(closed);
         }
@@ -148,13 +149,13 @@ impl Engine {
 }
 
 impl OpenTransaction {
-    /// The database as of the beginning, with what was written in here. Row ids and `_time` of own rows are given anew
-    /// when they are committed.
+    /// Returns a view of the database as of the beginning, with the transaction's own writes. Own rows get new row ids and a
+    /// new `_time` when they are committed.
     pub fn view(&self) -> Result<View> {
         View::new(self.root()?, &self.0.principal)
     }
 
-    /// All of it, whoever may see it: [`Engine::root`] of the transaction.
+    /// Returns the [`Engine::root`] of the transaction: all of its contents, without regard to the principal.
     pub fn root(&self) -> Result<Arc<Root>> {
         match &*self.state()? {
             State::Open(overlay) => Ok(overlay.root().clone()),
@@ -171,16 +172,16 @@ impl OpenTransaction {
         &self.0.principal
     }
 
-    /// Applies operations, each of which sees what those before it did; all of them or none. Only rows can be written:
-    /// [`Kind::Invalid`] for a change of a definition.
+    /// Applies operations, all of them or none; each sees the effects of those before it. Only rows can be written: fails
+    /// with [`Kind::Invalid`] for a change of a definition.
     ///
-    /// [`Kind::TooLarge`] for one operation too many; the transaction goes on without it.
+    /// Fails with [`Kind::TooLarge`] if an operation would exceed a limit; the transaction goes on without it.
     pub fn apply(&self, ops: Vec<Op>) -> Result<Vec<Written>> {
         self.change(|overlay| self.applied(overlay, ops))
     }
 
-    /// The same for operations that follow from what was read in `view`; [`Kind::Conflict`] if another statement of this
-    /// transaction has written since.
+    /// Applies operations that follow from rows read in `view`, like [`OpenTransaction::apply`]. Fails with
+    /// [`Kind::Conflict`] if another statement of this transaction has written since.
     pub fn apply_read(&self, view: &View, ops: Vec<Op>) -> Result<Vec<Written>> {
         self.change(|overlay| {
             if !view.is_of(overlay.root()) {
@@ -203,7 +204,7 @@ impl OpenTransaction {
         Ok((next, written))
     }
 
-    /// Notes a place to come back to. A name may be given again; then it means the newer place.
+    /// Marks a place to which the transaction can go back. A name may be used again; it then means the newer place.
     pub fn savepoint(&self, name: &str) -> Result<()> {
         let shared = self.0.engine.shared();
         let limits = &shared.options.transactions;
@@ -214,17 +215,17 @@ impl OpenTransaction {
         })
     }
 
-    /// Undoes what was written since a savepoint, which stays. [`Kind::NotFound`] if there is none of this name.
+    /// Undoes the writes since a savepoint, which stays. Fails with [`Kind::NotFound`] if there is none of this name.
     pub fn rollback_to(&self, name: &str) -> Result<()> {
         self.change(|overlay| Ok((overlay.rolled_back_to(name)?, ())))
     }
 
-    /// Forgets a savepoint and those made after it; what was written stays.
+    /// Removes a savepoint and those made after it; the writes stay.
     pub fn release(&self, name: &str) -> Result<()> {
         self.change(|overlay| Ok((overlay.released(name)?, ())))
     }
 
-    /// How long it may still be open.
+    /// Time for which it may still be open.
     pub fn remaining(&self) -> Duration {
         self.0.slot.due.saturating_sub(self.0.engine.shared().env.clock.monotonic())
     }
@@ -241,18 +242,19 @@ impl OpenTransaction {
         }
     }
 
-    /// Forgets everything that was written. Does nothing once the transaction has ended.
+    /// Discards all writes. Does nothing once the transaction has ended.
     pub fn rollback(&self) {
         self.0.slot.end(&self.0.engine.shared().transactions, End::RolledBack);
     }
 
-    /// Commits, all at one lsn or not at all, and ends the transaction either way. `done` is called once, as that of
+    /// Commits, all at one lsn or not at all, and ends the transaction either way. `done` is called once, like that of
     /// [`Engine::submit`].
     ///
-    /// [`Kind::Conflict`] names the table and the key (or the row) that somebody else has written since the beginning.
-    /// Nothing is checked, and nothing written to the log, if nothing was written in here; nor is it remembered then.
+    /// [`Kind::Conflict`] names the table and the key (or the row) that another writer has written since the beginning. If
+    /// nothing was written in the transaction, nothing is checked, logged or remembered.
     ///
-    /// `remember`: as [`crate::Transaction::remember`]; [`crate::Remembered::outcome`] tells what it came to.
+    /// `remember` is an idempotency key as in [`crate::Transaction::remember`]; [`crate::Remembered::outcome`] returns the
+    /// outcome.
     pub fn submit_commit(
         &self,
         remember: Option<Remember>,
@@ -289,17 +291,17 @@ impl OpenTransaction {
         });
     }
 
-    /// [`OpenTransaction::submit_commit`], waiting for the answer.
+    /// Commits like [`OpenTransaction::submit_commit`], and waits for the answer.
     pub fn commit(&self) -> Result<Outcome> {
         let (sender, receiver) = mpsc::channel();
         self.submit_commit(None, move |result| {
-            // The receiver waits below.
+            // The receiver is alive: it waits below.
             let _ = sender.send(result);
         });
         receiver.recv().unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
     }
 
-    /// What it has come to; an error once it has ended.
+    /// Returns the state of an open transaction; fails once it has ended.
     fn state(&self) -> Result<Arc<State>> {
         let slot = &self.0.slot;
         if self.remaining().is_zero() {
@@ -319,7 +321,7 @@ impl OpenTransaction {
         if self.0.slot.replace(&self.0.engine.shared().transactions, &state, State::Open(next)) {
             return Ok(value);
         }
-        // Either it ended meanwhile, and that is said, or another statement was faster.
+        // The transaction ended meanwhile, and its error is returned; or another statement was faster.
         self.state()?;
         Err(at_once())
     }
@@ -341,7 +343,7 @@ impl OpenTransaction {
 }
 
 impl Slot {
-    /// Makes `next` of `known`; false if it is something else by now.
+    /// Replaces the state `known` by `next`. Returns false if the state has changed meanwhile.
     fn replace(&self, registry: &Registry, known: &Arc<State>, next: State) -> bool {
         let (before, after) = (known.held_bytes(), next.held_bytes());
         let ends = matches!(next, State::Ended(_));

@@ -1,13 +1,13 @@
-//! The manifest: what the log's edits add up to, as one file, so that opening needs only the log's last part.
+//! The manifest: the sum of the log's edits as one file, so that opening needs only the last part of the log.
 //!
-//! `manifest-<lsn in hex>`: the state of every table at that lsn but for the rows of its head, which are in the log
-//! from `replay_from` on. Written under a temporary name, synced, renamed, and the directory synced, before anything
-//! it makes superfluous is removed. Its bytes are decoded once before they are written: one that cannot be read back must
-//! not replace one that can. No predecessor is kept, as it would be of no use: the log and the segments that only it
-//! needs go as soon as the newer one is durable. The newest one counts; the bytes are drawn in `docs/format.md`.
+//! `manifest-<lsn in hex>` is the state of every table at that lsn, except for the rows of its head, which are in the log
+//! from `replay_from` on. It is written under a temporary name, synced and renamed, and the directory is synced, before
+//! anything that it makes superfluous is removed. Its bytes are decoded once before they are written: a manifest that cannot
+//! be read back must not replace one that can. No predecessor is kept, since it would be of no use: the log and the segments
+//! that only it needs go as soon as the newer one is durable. The newest one counts. `docs/format.md` draws the bytes.
 //!
-//! `manifest.copy-<lsn in hex>` has the same bytes, as without them nothing of the database could be read. It is written before the
-//! one that it copies, so it is never older, and read only where that one is damaged or gone.
+//! `manifest.copy-<lsn in hex>` has the same bytes, because nothing of the database could be read without them. It is
+//! written before the manifest that it copies, so it is never older, and read only if that one is damaged or gone.
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ use crate::root::{Meta, Root};
 use crate::times::Times;
 
 const MAGIC: &[u8; 8] = b"polynyaM";
-/// The newest format, with views that say what they read. A database without them is still written in one of those before, so
-/// that programs that know none read it.
+/// The newest format, in which views name the tables that they read. A database without such views is written in an older
+/// format, so that older programs read it.
 const VERSION: u32 = 5;
-/// With unique indexes.
+/// The format with unique indexes, in which views do not name their tables.
 const WITHOUT_READS: u32 = 4;
 const WITHOUT_UNIQUE: u32 = 3;
 const WITHOUT_TIMES: u32 = 2;
@@ -34,32 +34,32 @@ const WITHOUT_VIEWS: u32 = 1;
 const PREFIX: &str = "manifest-";
 const COPY_PREFIX: &str = "manifest.copy-";
 const TEMPORARY: &str = ".tmp";
-/// The name that a manifest had while it was written by earlier builds.
+/// Temporary name of a manifest in earlier builds.
 const OLD_TEMPORARY: &str = "manifest.tmp";
 
-/// Everything that is true of a database at one lsn, but for the rows that are still in the log.
+/// The state of a database at one lsn, except for the rows that are still in the log.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     /// The last commit it contains.
     pub lsn: Lsn,
     /// `_time` of that commit.
     pub time: Micros,
-    /// The log is needed from here on: head rows of commits at or below `lsn` may stand there.
+    /// The lsn from which the log is needed: it may hold head rows of commits at or below `lsn`.
     pub replay_from: Lsn,
     pub next_table: TableId,
-    /// No segment ever had this id or a higher one.
+    /// The next segment id: neither it nor a higher one was ever used.
     pub next_segment: SegmentId,
     pub keys: Vec<ApiKey>,
-    /// By materializer and table: row, lsn, the materializer's own state.
+    /// Checkpoints: materializer, table, row, lsn, and the materializer's own state.
     pub checkpoints: Vec<(String, TableId, RowId, Lsn, Vec<u8>)>,
     pub tables: Vec<table::State>,
     pub views: Vec<ViewDef>,
-    /// When commits were made.
+    /// Times of the commits.
     pub(crate) times: Times,
 }
 
 impl Manifest {
-    /// From where the log is needed beside a manifest of this root: the oldest row that is in no segment.
+    /// The lsn from which the log is needed besides a manifest of this root: that of the oldest row in no segment.
     pub(crate) fn replay_from(root: &Root) -> Lsn {
         let heads = root.tables().filter_map(|table| table.head_first_lsn());
         heads.fold(root.lsn.next(), Lsn::min)
@@ -95,7 +95,7 @@ impl Manifest {
         }
     }
 
-    /// The oldest format that says all of it.
+    /// The oldest format that can hold all of it.
     fn version(&self) -> u32 {
         if self.views.iter().any(|view| !view.reads.is_empty()) {
             VERSION
@@ -137,7 +137,7 @@ impl Manifest {
         e.bytes
     }
 
-    /// [`Kind::Damaged`] if these are no such bytes, however few.
+    /// Decodes a manifest. Fails with [`Kind::Damaged`] for any other bytes, however few.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Manifest> {
         if bytes.len() < MAGIC.len() + 8 {
             return Err(Error::damaged("the manifest is cut short"));
@@ -189,20 +189,21 @@ impl Manifest {
     }
 }
 
-/// Reads the newest manifest of a data directory, or its copy; `None` if it has none yet. [`Kind::Damaged`] names the file.
+/// Reads the newest manifest of a data directory, or its copy. Returns `None` if there is none yet. [`Kind::Damaged`] names
+/// the file.
 pub fn read(env: &Env, dir: &Path) -> Result<Option<Manifest>> {
     Ok(find(env, dir)?.map(|(manifest, _)| manifest))
 }
 
-/// The newest manifest, and what is wrong with its file if the copy had to do.
+/// Returns the newest manifest, and the damage of its file if the copy had to be read.
 fn find(env: &Env, dir: &Path) -> Result<Option<(Manifest, Option<Error>)>> {
     let newest = list(env, dir, PREFIX)?.pop();
     let copy = list(env, dir, COPY_PREFIX)?.pop();
     let (at, error) = match &newest {
         Some((at, name)) => match read_file(env, &dir.join(name), *at) {
             Ok(manifest) => return Ok(Some((manifest, None))),
-            // Whatever it is: a bad sector, too, or a damaged byte in the version, which looks like a newer one. A program that is
-            // newer leaves a copy that is, too, or one from before it.
+            // The copy is tried after any error. It may be a bad sector, or a damaged byte in the version, which looks like
+            // a newer format. A program that is really newer leaves a copy that is newer, too, or one from before it.
             Err(error) => (*at, Some(error)),
         },
         None => (Lsn(0), None),
@@ -223,14 +224,14 @@ fn find(env: &Env, dir: &Path) -> Result<Option<(Manifest, Option<Error>)>> {
     }
 }
 
-/// Whether a directory has a manifest or its copy, whatever is in them.
+/// Returns true if a directory has a manifest or its copy, even a damaged one.
 pub fn is_there(env: &Env, dir: &Path) -> bool {
     [PREFIX, COPY_PREFIX]
         .into_iter()
         .any(|prefix| list(env, dir, prefix).is_ok_and(|found| !found.is_empty()))
 }
 
-/// Reads the manifest of `lsn` from a file. One of another lsn is damage: somebody put an older copy in its place.
+/// Reads the manifest of `lsn` from a file. A manifest of another lsn is damage: somebody put an older copy in its place.
 fn read_file(env: &Env, path: &Path, lsn: Lsn) -> Result<Manifest> {
     let read = || -> std::io::Result<Vec<u8>> {
         let file = env.disk.open(path, Access::Read)?;
@@ -247,17 +248,17 @@ fn read_file(env: &Env, path: &Path, lsn: Lsn) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// As [`read`]; if it or its copy is damaged, both are written anew.
+/// Reads the newest manifest like [`read`]; if it or its copy is damaged, both are rewritten.
 pub(crate) fn recover(env: &Env, dir: &Path) -> Result<Option<Manifest>> {
     let Some((manifest, damage)) = find(env, dir)? else { return Ok(None) };
     if damage.is_some() || check(env, dir)?.is_some() {
-        // Where there is no room the copy goes on to do.
+        // The database goes on with the copy if the disk is too full for that.
         drop(write(env, dir, &manifest));
     }
     Ok(Some(manifest))
 }
 
-/// What is wrong with the manifest or its copy while the other one can be read.
+/// Returns the damage of the manifest or its copy while the other one can be read.
 pub fn check(env: &Env, dir: &Path) -> Result<Option<Error>> {
     let Some((manifest, damage)) = find(env, dir)? else { return Ok(None) };
     if damage.is_some() {
@@ -270,8 +271,8 @@ pub fn check(env: &Env, dir: &Path) -> Result<Option<Error>> {
     Ok(read_file(env, &dir.join(name), lsn).err())
 }
 
-/// Makes `manifest` the newest one, durably, and removes its predecessors. The caller sees to it that one is written at a
-/// time.
+/// Makes `manifest` the newest one, durably, and removes its predecessors. The caller makes sure that only one is written at
+/// a time.
 pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
     let bytes = manifest.encode();
     check_read_back(&bytes)?;
@@ -281,7 +282,7 @@ pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
     let stood = env.disk.exists(&copy).map_err(|e| failed(&copy, e))?;
     put(env, &copy, &bytes).map_err(|e| failed(&copy, e))?;
     if let Err(error) = put(env, &path, &bytes) {
-        // The predecessor and its copy are there still; this one takes room that the next attempt needs.
+        // The predecessor and its copy are still there; this copy takes room that the next attempt needs.
         if !stood {
             let _ = env.disk.remove(&copy);
         }
@@ -297,7 +298,7 @@ pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
     Ok(())
 }
 
-/// A file with these bytes, durable but for its name.
+/// Writes a file with these bytes, durable except for its name.
 fn put(env: &Env, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(TEMPORARY);
@@ -314,7 +315,7 @@ fn put(env: &Env, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Removes what interrupted writing left. Nobody may be writing.
+/// Removes the temporary files of interrupted writes. No write may be running.
 pub(crate) fn remove_temporaries(env: &Env, dir: &Path) -> Result<()> {
     let entries = env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?;
     let ours = |name: &str| {
@@ -330,7 +331,7 @@ pub(crate) fn remove_temporaries(env: &Env, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a manifest that could not be opened again, as a bug: whatever enters a root was checked when it came.
+/// Refuses a manifest that could not be opened again. That is a bug: everything in a root was checked when it was added.
 fn check_read_back(bytes: &[u8]) -> Result<()> {
     Manifest::decode(bytes).map(drop).map_err(|error| {
         Error::internal(format!("a manifest that cannot be read back is not written: {}", error.message()))
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(read(&env, dir).unwrap().unwrap().lsn, Lsn(3));
     }
 
-    /// A damaged byte in the one file that says what there is once made everything unreadable.
+    /// A damaged byte in the one file that lists the contents made everything unreadable.
     #[test]
     fn a_damaged_manifest_is_replaced_by_its_copy_and_one_of_before_is_not_taken() {
         let machine = sim::SimEnv::new(1);
@@ -400,11 +401,11 @@ mod tests {
         assert_eq!(recover(&env, dir).unwrap().unwrap().lsn, Lsn(7));
         assert!(check(&env, dir).unwrap().is_none());
 
-        // Both of them.
+        // Both files are damaged.
         [PREFIX, COPY_PREFIX].iter().for_each(|prefix| machine.disk.flip_bit(&file(prefix, 7), 30));
         assert_eq!(found().unwrap_err().kind(), Kind::Damaged);
         put(7);
-        // A program that knows no copies wrote the next one.
+        // A program that does not know copies wrote the next manifest.
         env.disk.rename(&file(PREFIX, 7), &file(PREFIX, 9)).unwrap();
         machine.disk.flip_bit(&file(PREFIX, 9), 30);
         assert_eq!(found().unwrap_err().kind(), Kind::Damaged, "the copy is of another");

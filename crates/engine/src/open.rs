@@ -200,8 +200,8 @@ impl<'a> Replay<'a> {
                         self.edit(edit, lsn).map_err(|e| e.with("lsn", lsn))?;
                     }
                 }
-                // This version writes none of them. A directory that has them was written by a later version, which its
-                // manifest states.
+                // This version writes none of them. A directory that has them was written by a later version, and its
+                // manifest says so.
                 Section::Idempotency(_) | Section::Cursor(_) => {
                     return Err(Error::new(
                         Kind::Newer,

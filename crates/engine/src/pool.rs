@@ -51,7 +51,7 @@ static IN_LONG_WORK: AtomicUsize = AtomicUsize::new(0);
 
 /// Permission of a thread to do work that takes seconds: merges, erasures, derived data, evictions and compressions.
 pub(crate) enum Turn {
-    /// No limit applies.
+    /// The limit does not apply.
     Free,
     Taken(Taken),
     /// One more thread in long work would leave none for urgent work.

@@ -485,8 +485,8 @@ impl Preparer<'_> {
             return Ok(Insert { version, target, batch, keys, claims, rule, replaces });
         }
         let keys = encode_keys(&def, &batch);
-        // If unique indexes are checked, the other values help decide which of several rows with one key is written, so all
-        // stay.
+        // All rows stay if unique indexes are checked: among several rows with one key, other values help decide which of
+        // them is written.
         let (batch, keys) = match rule == Rule::Skip && def.indexes.iter().any(IndexDef::checks_writes) {
             true => (batch, keys),
             false => distinct(&def, batch, keys, &rule)?,

@@ -40,7 +40,7 @@ fn reaper() -> &'static Reaper {
         arrived: Condvar::new(),
     });
     THREAD.get_or_init(|| {
-        // Without a thread (a process at its limit) roots are dropped by `retire` itself.
+        // A process that cannot start the thread (one at its limit) keeps the retired roots.
         let _ = Class::Interactive.spawn("pn-reaper", run);
     });
     reaper

@@ -40,7 +40,7 @@ pub(crate) struct Seat {
 enum Place {
     /// Free: nothing is being synced, and all requests that were taken from the inbox are answered.
     Here(Box<Core>),
-    /// In use by a thread.
+    /// A thread is using it.
     Taken,
     /// Lost after a panic, or handed out because the database closed.
     Gone,
@@ -126,7 +126,7 @@ impl Crew {
     const PACE: Duration = Duration::from_millis(4);
     /// Transactions in that time below which each is answered by itself: there are too few for sharing to matter.
     const STREAM_MIN: usize = 10;
-    /// If a third of the present transactions is at least this many, they share syncs without being treated as a stream.
+    /// Third of the present transactions from which on they share syncs without being treated as a stream.
     const STREAM_SHARED: usize = 6;
     /// A stream counts as dry after a pause in which this many transactions were expected.
     const STREAM_DRY: f64 = 5.0;

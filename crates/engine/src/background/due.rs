@@ -11,8 +11,8 @@ use crate::manifest::Manifest;
 use crate::root::Root;
 use crate::shared::{Background, Shared, What};
 
-/// Returns the table whose head is sealed next: the largest full one, the largest of all while the debt is high, or the one
-/// whose rows hold back a log that is too long or finds no room.
+/// Returns the table whose head is sealed next. That is the largest full head, or the largest of all while the debt is high,
+/// or the one that holds back a log that is too long or finds no room.
 pub(super) fn sealable(
     shared: &Shared,
     root: &Root,

@@ -1,4 +1,4 @@
-//! Files from one folder to another: in small synced steps, with a checksum, and taken back if it comes to nothing.
+//! Copies files from one folder to another: in small synced steps, with checksums, and with removal after a failure.
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use super::sum::{Sum, Summing};
 use crate::open;
 
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
-/// Bytes that wait for the disk at most, so that the log's own sync finds little queued before it.
+/// Bytes that may wait for the disk, so that the log's own sync finds little queued before it.
 const SYNC_BYTES: u64 = 4 << 20;
 
-/// What was made in a folder: to be removed if it comes to nothing, and made durable by name if it does not.
+/// Files and folders made in a folder. They are removed after a failure, and made durable by name after a success.
 #[derive(Debug)]
 pub(crate) struct Made {
     dest: PathBuf,
-    /// Whether the folder itself was made.
+    /// True if the folder itself was made.
     whole: bool,
-    /// Parents before their children.
+    /// Made folders, parents before their children.
     dirs: Vec<PathBuf>,
     files: Vec<PathBuf>,
 }
@@ -55,7 +55,7 @@ impl Made {
         Ok(())
     }
 
-    /// Notes a file that is about to be made.
+    /// Records a file that is about to be made.
     pub fn file(&mut self, path: PathBuf) -> PathBuf {
         self.files.push(path.clone());
         path
@@ -69,7 +69,7 @@ impl Made {
         Ok(())
     }
 
-    /// Removes it all again, as far as that goes: what stays is no backup and no data directory.
+    /// Removes everything again, as far as possible. The rest is neither a backup nor a data directory.
     pub fn remove(&self, env: &Env) {
         for file in &self.files {
             let _ = env.disk.remove(file);
@@ -80,7 +80,7 @@ impl Made {
     }
 }
 
-/// Copies a file durably but for its name; what it is. `tick` hears of every step.
+/// Copies a file, durably except for its name, and returns its checksums. `tick` is called after every step with its bytes.
 pub(crate) fn copy(
     env: &Env,
     from: &dyn Source,
@@ -111,7 +111,7 @@ pub(crate) fn copy(
     Ok(summing.done())
 }
 
-/// What a file below `dest` is.
+/// Reads a file below `dest` and returns its checksums.
 pub(crate) fn read_sum(env: &Env, dest: &Path, relative: &Path) -> Result<Listed> {
     let path = dest.join(relative);
     let read = || -> std::io::Result<Sum> {
@@ -131,7 +131,7 @@ pub(crate) fn read_sum(env: &Env, dest: &Path, relative: &Path) -> Result<Listed
     Ok(Listed { path: relative.to_owned(), sum })
 }
 
-/// Writes a new file durably but for its name.
+/// Writes a new file, durably except for its name.
 pub(crate) fn write_file(env: &Env, path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || {
         let file = env.disk.create(path)?;

@@ -1,7 +1,7 @@
-//! What came after a backup, out of the archive of its log.
+//! Carries a restored backup forward: replays the commits after it from the archive of its log.
 //!
-//! The log's own seals and compactions name files that the backup does not have, so they are passed over: rows gather in
-//! heads here too, and are sealed when they are many. What comes out is the same rows, with the same ids.
+//! The log's own seals and compactions name files that the backup does not have, so they are skipped. Rows gather in heads
+//! here too, and are sealed when there are many. The result has the same rows with the same ids.
 
 use std::path::{Path, PathBuf};
 
@@ -18,13 +18,13 @@ use super::restore::Target;
 use crate::archive;
 use crate::open::Replay;
 
-/// Head rows are sealed once they take so much in all.
+/// Bytes of all heads together at which they are sealed.
 const HEAD_BYTES_MAX: u64 = 96 << 20;
 
 /// A file of the archive: first lsn, last lsn, name.
 pub(crate) type Piece = (Lsn, Lsn, String);
 
-/// The files that the archive has for a backup.
+/// Returns the archive's files for a backup.
 pub(crate) fn pieces_of(
     archive: &dyn Source,
     marker: &Marker,
@@ -47,10 +47,10 @@ pub(crate) fn pieces_of(
     Ok(pieces.into_iter().map(|(first, last, name)| (first, last, format!("{folder}/{name}"))).collect())
 }
 
-/// In the directory that is made: a file of the archive that is not on this machine, while it is read.
+/// Temporary name, in the restored directory, for an archive file that is not on this machine.
 const FETCHED: &str = "archived.tmp";
 
-/// Where a piece can be read.
+/// Returns a local path at which a piece can be read.
 fn local(
     env: &Env,
     archive: &dyn Source,
@@ -67,8 +67,8 @@ fn local(
     Ok(path)
 }
 
-/// Applies the commits after `after`, up to the target, and leaves every row in a segment. The last lsn applied, and whether
-/// the archive ended before the time that was wanted.
+/// Applies the commits after `after`, up to the target, and leaves every row in a segment. Returns the last lsn applied, and
+/// true if the archive ended before the target time.
 #[allow(clippy::too_many_arguments, reason = "one place, and each is a thing of its own")]
 pub(crate) fn replay(
     env: &Env,
@@ -116,7 +116,7 @@ pub(crate) fn replay(
         if archive.path(name).is_none() {
             env.disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))?;
         }
-        // What is damaged is so where it came from.
+        // A damaged piece is damaged in the archive, so the error names its place there.
         let goes_on = outcome.map_err(|error| error.with("archived", archive.named(name)))?;
         if !goes_on {
             is_short = false;
@@ -134,7 +134,7 @@ pub(crate) fn replay(
     Ok((at, is_short))
 }
 
-/// Rows, deletes, definitions and keys: what a user did, as opposed to how it was stored.
+/// Returns true for changes by users (rows, deletes, definitions and keys), and false for the way they were stored.
 fn is_content(section: &Section) -> bool {
     !matches!(
         section,
@@ -145,7 +145,7 @@ fn is_content(section: &Section) -> bool {
     )
 }
 
-/// Makes segments of all heads.
+/// Seals all heads into segments.
 fn seal(
     env: &Env,
     dest: &Path,

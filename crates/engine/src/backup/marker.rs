@@ -1,4 +1,4 @@
-//! `BACKUP`: what a backup holds, one line each, with a checksum of the whole.
+//! `BACKUP`: the contents of a backup, one line each, with a checksum of the whole.
 //!
 //! ```text
 //! polynya backup 1
@@ -12,10 +12,10 @@
 //! crc 12ab34cd                    of all lines before
 //! ```
 //!
-//! Format 2 is one with `LAKE` among the files: a backup without the rows that are in the lake alone, and what they are.
+//! Format 2 has `LAKE` among the files: the backup lacks rows that only the lake has, and `LAKE` describes them.
 //!
-//! In format 3 each line has the file's hash before its path, and the file lies under a name with that hash in it,
-//! `tables/1/3.0f3a….arrow`: where backups may be sent to one place at once, a name never stands for two contents.
+//! In format 3 each line has the file's hash before its path, and the file is stored under a name that contains the hash,
+//! `tables/1/3.0f3a….arrow`. Several backups may be sent to one place at once, so a name never stands for two contents.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
@@ -32,21 +32,21 @@ use crate::open::{canonical, is_segment_file};
 pub(crate) const NAME: &str = "BACKUP";
 const TEMPORARY: &str = "BACKUP.tmp";
 const HEAD: &str = "polynya backup ";
-/// Files lie under their own names, and all rows are in them.
+/// Files have their own names, and hold all rows.
 const PLAIN: u32 = 1;
-/// As before, but it lacks rows that are in the lake alone, and says which.
+/// Like [`PLAIN`], but the backup lacks rows that only the lake has, and describes them.
 const WITH_LAKE: u32 = 2;
-/// Files lie under names with their hashes in them; rows may be in the lake alone here too.
+/// Files have names with their hashes in them; here, too, rows may be in the lake only.
 const NAMED_BY_CONTENT: u32 = 3;
-/// Says what is in the lake alone, for people.
+/// Name of the file that describes, for people, the rows that only the lake has.
 pub(crate) const LAKE: &str = "LAKE";
-/// Of a backup of ten million files.
+/// Bytes of a marker at most: enough for ten million files.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
-    /// Below the backup's folder.
+    /// Path below the backup's folder.
     pub path: PathBuf,
     pub sum: Sum,
 }
@@ -57,9 +57,9 @@ pub(crate) struct Marker {
     pub time: Micros,
     pub tables: u64,
     pub rows: u64,
-    /// Which archive's log files go on from here.
+    /// Id of the archive in which the log goes on after the backup.
     pub archive: Option<u64>,
-    /// Whether files lie under names with their hashes in them.
+    /// True if files have names with their hashes in them.
     pub is_named_by_content: bool,
     pub files: Vec<Listed>,
 }
@@ -77,7 +77,7 @@ impl Listed {
     }
 }
 
-/// Whether a name is one that [`Listed::name_by_content`] gives, and not what [`is_ours`] knows.
+/// Returns true for a name that [`Listed::name_by_content`] gives. Names accepted by [`is_ours`] are not such names.
 pub(crate) fn is_by_content(name: &str) -> bool {
     let mut parts = name.splitn(3, '.');
     let (Some(stem), Some(hash), ending) = (parts.next(), parts.next(), parts.next()) else { return false };
@@ -86,17 +86,17 @@ pub(crate) fn is_by_content(name: &str) -> bool {
 }
 
 impl Marker {
-    /// The name under which a file lies.
+    /// The name under which a file is stored.
     pub fn name_of(&self, file: &Listed) -> String {
         if self.is_named_by_content { file.name_by_content() } else { file.plain_name() }
     }
 
-    /// What it says of rows that are in the lake alone, if there are any.
+    /// The file that describes rows that only the lake has, if there are any.
     pub fn lake(&self) -> Option<&Listed> {
         self.files.iter().find(|file| file.path == Path::new(LAKE))
     }
 
-    /// As old as it can be.
+    /// The oldest format that can hold it.
     fn version(&self) -> u32 {
         match (self.is_named_by_content, self.lake()) {
             (true, _) => NAMED_BY_CONTENT,
@@ -169,7 +169,7 @@ impl Marker {
         Ok(marker)
     }
 
-    /// Makes the folder a backup: everything else in it is durable.
+    /// Makes the folder a backup. Everything else in it is durable.
     pub fn write(&self, env: &Env, dest: &Path, made: &mut Made) -> Result<()> {
         let temporary = made.file(dest.join(TEMPORARY));
         let path = made.file(dest.join(NAME));
@@ -181,7 +181,7 @@ impl Marker {
         rename().map_err(|e| Error::io(format!("writing {}", path.display()), e))
     }
 
-    /// [`Kind::NotFound`] if there is no backup, or only a part of one.
+    /// Reads the marker. Fails with [`Kind::NotFound`] if there is no backup, or only a part of one.
     pub fn read(source: &dyn Source) -> Result<Marker> {
         let bytes = match read_whole(source, NAME, BYTES_MAX) {
             Err(error) if error.kind() == Kind::NotFound => return Err(missing(source)),
@@ -192,7 +192,7 @@ impl Marker {
     }
 }
 
-/// What a place is without a marker.
+/// The error for a place without a marker.
 fn missing(source: &dyn Source) -> Error {
     let place = source.named("");
     match source.is_begun() {
@@ -205,7 +205,7 @@ fn missing(source: &dyn Source) -> Error {
     }
 }
 
-/// `9f0c1a2b 4096 tables/1/3.arrow`, or with the hash before the path.
+/// Parses `9f0c1a2b 4096 tables/1/3.arrow`, or the same with the hash before the path.
 fn file(text: &str, has_hash: bool) -> Option<Listed> {
     let mut words = text.splitn(if has_hash { 4 } else { 3 }, ' ');
     let crc = u32::from_str_radix(words.next()?, 16).ok()?;
@@ -215,7 +215,7 @@ fn file(text: &str, has_hash: bool) -> Option<Listed> {
     is_ours(&path).then_some(Listed { path, sum: Sum { bytes, crc, hash } })
 }
 
-/// Whether a backup may hold a file of this name: nothing is ever written elsewhere.
+/// Returns true if a backup may hold a file of this name: a restore writes nowhere else.
 fn is_ours(path: &Path) -> bool {
     let parts: Vec<&str> = path
         .components()
@@ -267,7 +267,7 @@ mod tests {
             let mut bytes = text.clone().into_bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);
             let Ok(text) = String::from_utf8(bytes) else { continue };
-            // The case of a hexadecimal digit is nobody's business.
+            // A hexadecimal digit may change its case.
             assert!(Marker::decode(&text).map_or(true, |read| read == marker), "bit {bit}: {text}");
         }
         assert_eq!(Marker::decode("polynya backup 4\n").unwrap_err().kind(), Kind::Newer);

@@ -1,6 +1,6 @@
-//! Where a backup comes from, and where it goes if that is no folder: files by name, somewhere.
+//! Sources of backups, and destinations that are not folders: files by name, somewhere.
 //!
-//! Two small traits, so that this crate knows no network: what keeps them for an object store is made where one is known.
+//! They are two small traits, so that this crate knows no network. Object stores implement them in a crate that knows one.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -10,66 +10,66 @@ use vfs::{Access, Entry, Env};
 
 use super::sum::{Sum, Summing};
 
-/// How often a call that fails is made before that is told.
+/// Number of attempts of a call before its failure is reported.
 const TRIES: u32 = 6;
 
 /// Fills a buffer from an offset on.
 type ReadAt<'a> = Box<dyn Fn(&mut [u8], u64) -> Result<()> + 'a>;
 
-/// A file that is read.
+/// A file opened for reading.
 pub struct Opened<'a> {
     pub len: u64,
-    /// How many bytes are best read at a time.
+    /// Number of bytes that are best read at a time.
     pub block_bytes: u64,
-    /// [`Kind::Damaged`] if the file ends before the buffer is full.
+    /// Fails with [`Kind::Damaged`] if the file ends before the buffer is full.
     pub read_at: ReadAt<'a>,
 }
 
-/// Where a backup comes from.
+/// The location of a backup or an archive that is read.
 pub trait Source: Debug + Send + Sync {
-    /// A name as people are told of it; "" is the whole place.
+    /// Returns the full name of a file for messages; "" names the whole source.
     fn named(&self, name: &str) -> String;
 
-    /// [`Kind::NotFound`] if there is no file of that name.
+    /// Opens a file. Fails with [`Kind::NotFound`] if there is none of that name.
     fn open(&self, name: &str) -> Result<Opened<'_>>;
 
-    /// Whether a backup was begun there, whatever became of it.
+    /// Returns true if a backup was begun there, finished or not.
     fn is_begun(&self) -> Result<bool>;
 
-    /// What is directly below a name; "" is the place itself. Nothing if there is no such name.
+    /// Lists the entries directly below a name; "" is the source itself. Returns an empty list if there is no such name.
     fn list(&self, dir: &str) -> Result<Vec<Entry>>;
 
-    /// Where a file lies on this machine, if it does.
+    /// Path of a file, if it is on this machine.
     fn path(&self, _name: &str) -> Option<PathBuf> {
         None
     }
 
-    /// Waits before a call that failed so often is made again.
+    /// Waits before the next attempt of a call that has failed this many times.
     fn pause(&self, _failures: u32) {}
 }
 
-/// Where a backup goes that is no folder. A file appears whole, or not at all.
+/// A destination of backups that is not a folder. A file appears whole or not at all.
 pub trait Place: Source {
     /// Makes sure, before anything is put, that [`Place::put_new`] can be relied on there, and marks the place as this
-    /// database's. [`Kind::InUse`] if it is another's.
+    /// database's. Fails with [`Kind::InUse`] if it belongs to another one.
     fn claim(&self, env: &Env) -> Result<()>;
 
-    /// Whether a file is one that [`Place::claim`] makes.
+    /// Returns true for a file that [`Place::claim`] makes.
     fn is_own(&self, name: &str) -> bool;
 
-    /// Puts a file, in place of one that has the name: one block after the other until there is none. An error of `next`
-    /// is returned as it is, and nothing appears.
+    /// Puts a file, and replaces one of the same name. `next` returns one block after the other, and `None` at the end. If
+    /// it fails, its error is returned, and no file appears.
     fn put(&self, name: &str, next: &mut dyn FnMut() -> Result<Option<Vec<u8>>>) -> Result<()>;
 
-    /// Puts a file of which nobody knows if there is one: [`Kind::Exists`] if there is another one. After any other error it
-    /// may be there.
+    /// Puts a file that must be new: fails with [`Kind::Exists`] if there is one of that name. After any other error the
+    /// file may be there.
     fn put_new(&self, name: &str, bytes: &[u8]) -> Result<()>;
 
     /// Removes a file if it is there.
     fn remove(&self, name: &str) -> Result<()>;
 }
 
-/// Makes a call again if it failed for the moment. `tick` may end it between two tries.
+/// Repeats a call that failed for a temporary reason. `tick` may end the repetition between two attempts.
 pub(crate) fn patiently<T>(
     source: &dyn Source,
     tick: &mut dyn FnMut(u64) -> Result<()>,
@@ -90,14 +90,14 @@ pub(crate) fn patiently<T>(
     }
 }
 
-/// Whether the same call may succeed a little later.
+/// Returns true if the same call may succeed a little later.
 fn may_pass(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     let io = source.and_then(|source| source.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
     error.kind() == Kind::Io && io != Some(std::io::ErrorKind::PermissionDenied)
 }
 
-/// What a file is; `None` if there is none. One that is not `len` bytes long is not read.
+/// Reads a file and returns its checksums, or `None` if there is none. A file that is not `len` bytes long is not read.
 pub(crate) fn checksum(
     source: &dyn Source,
     name: &str,
@@ -119,7 +119,7 @@ pub(crate) fn checksum(
     Ok(Some(summing.done()))
 }
 
-/// Takes a piece, with what is to be told of bytes that are done.
+/// Callback that takes a block, and a callback for the number of bytes done.
 type Take<'a> = dyn FnMut(&[u8], &mut dyn FnMut(u64) -> Result<()>) -> Result<()> + 'a;
 
 /// Reads a file from front to back, a block at a time.
@@ -140,7 +140,7 @@ pub(crate) fn read_through(
     Ok(())
 }
 
-/// A whole file that is small; [`Kind::Damaged`] if it is larger than `bytes_max`.
+/// Reads a small file as a whole. Fails with [`Kind::Damaged`] if it is larger than `bytes_max`.
 pub(crate) fn read_whole(source: &dyn Source, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
     let mut ignore = |_| Ok(());
     let opened = patiently(source, &mut ignore, |_| source.open(name))?;

@@ -1,6 +1,6 @@
-//! A data directory out of a backup, and of what an archive of the log says came after it.
+//! Restores a data directory from a backup, and from the archive of the log for later commits.
 //!
-//! The manifest is written last, and a directory without one is not opened: what was restored by halves never serves.
+//! The manifest is written last, and a directory without one is not opened: a half-restored directory never serves.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::manifest::{self, Manifest};
 use crate::open::Replay;
 use crate::root::Root;
 
-/// Up to where a backup is restored.
+/// The point up to which a backup is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The commits up to this one.
@@ -29,38 +29,38 @@ pub enum Target {
     Time(Micros),
 }
 
-/// How a backup is restored.
+/// Options of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restore {
-    /// `None`: everything that is there.
+    /// The target; `None` restores everything.
     pub to: Option<Target>,
-    /// The archive of the log from which commits after the backup come.
+    /// The archive of the log that has the commits after the backup.
     pub archive: Option<PathBuf>,
 }
 
-/// What a restore came to.
+/// Result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// The directory holds exactly the commits up to here.
+    /// The directory holds exactly the commits up to this one.
     pub lsn: Lsn,
-    /// When the last of them was made.
+    /// Time of the last of them.
     pub time: Micros,
     pub tables: usize,
     pub rows: u64,
-    /// Commits that came from the archive.
+    /// Number of commits that came from the archive.
     pub replayed: u64,
-    /// The archive has no commit after the time that was wanted: what came between its last one and then, if anything did, is
-    /// not there.
+    /// True if the archive has no commit after the target time. Commits between its last one and that time, if there were
+    /// any, are missing.
     pub is_short: bool,
-    /// Rows that were in the lake alone when the backup was taken, and are not in it: how many, of which table, and where; a
-    /// line for each such table.
+    /// One line for each table with rows that only the lake had when the backup was taken, and that are not in it: their
+    /// number, table and place.
     pub lacks: Vec<String>,
 }
 
-/// Makes a data directory in `dest`, which must be empty or not there yet, out of the backup in `src`.
+/// Makes a data directory in `dest`, which must be empty or absent, out of the backup in `src`.
 ///
-/// Every file is compared with its checksum: [`types::Kind::Damaged`] names one that differs. `progress` is called after every
-/// step of at most some MiB; an error from it ends the work. After a failure what was made is removed.
+/// Every file is compared with its checksum: [`types::Kind::Damaged`] names one that differs. `progress` is called after
+/// every step, of a few MiB at most; an error from it ends the restore. After a failure the files made so far are removed.
 pub fn restore(
     env: &Env,
     src: &Path,
@@ -73,15 +73,15 @@ pub fn restore(
     restore_from(env, from, dest, options.to, progress)
 }
 
-/// Where what is restored comes from.
+/// The sources of a restore.
 #[derive(Clone, Copy)]
 pub struct From<'a> {
     pub backup: &'a dyn Source,
-    /// The archive of the log from which commits after the backup come.
+    /// The archive of the log that has the commits after the backup.
     pub archive: Option<&'a dyn Source>,
 }
 
-/// As [`restore`], wherever it comes from.
+/// Restores like [`restore`], from any kind of source.
 pub fn restore_from(
     env: &Env,
     from: From<'_>,
@@ -104,7 +104,7 @@ pub fn restore_from(
     write(env, from, dest, &marker, to, &mut made, progress).inspect_err(|_| made.remove(env))
 }
 
-/// Refuses what cannot be reached, before anything is copied.
+/// Refuses a target that cannot be reached, before anything is copied.
 fn check_target(marker: &Marker, from: From<'_>, to: Option<Target>) -> Result<()> {
     let (what, order) = match to {
         None => return Ok(()),
@@ -173,7 +173,7 @@ fn write(
         replayed = lsn.0 - marker.lsn.0;
     }
     made.sync_dirs(env)?;
-    // Of tables that were dropped after the backup.
+    // Removes the files of tables that were dropped after the backup.
     replay.remove_orphans()?;
     let manifest = finish(env, replay, lsn);
     commitlog::create_empty(env, &dest.join("log"), manifest.replay_from)?;
@@ -195,7 +195,7 @@ pub(super) fn check_file(source: &dyn Source, name: &str, file: &Listed, read: S
 
 pub(super) fn read_manifest(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<Manifest> {
     let name = marker.name_of(listed);
-    // What is longer than it should be is not read at all.
+    // A file that is longer than listed is not read at all.
     let bytes = read_whole(source, &name, listed.sum.bytes).map_err(|error| match error.kind() {
         Kind::NotFound => {
             Error::damaged("the backup's manifest is missing").with("file", source.named(&name))
@@ -206,12 +206,12 @@ pub(super) fn read_manifest(source: &dyn Source, marker: &Marker, listed: &Liste
     Manifest::decode(&bytes).map_err(|e| e.with("file", source.named(&name)))
 }
 
-/// What a backup says that it lacks.
+/// Returns the lines about the rows that a backup lacks.
 pub(super) fn lacks_of(source: &dyn Source, marker: &Marker) -> Result<Vec<String>> {
     marker.lake().map_or_else(|| Ok(Vec::new()), |listed| read_lacks(source, marker, listed))
 }
 
-/// What the backup lacks. That file is for people, so what became of it stands in no row's way.
+/// Reads the lines about the rows that the backup lacks. The file is for people, so its damage does not stop a restore.
 fn read_lacks(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<Vec<String>> {
     let name = marker.name_of(listed);
     let read = read_whole(source, &name, listed.sum.bytes).and_then(|bytes| {
@@ -226,7 +226,7 @@ fn read_lacks(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<V
     }
 }
 
-/// Everything that the manifest names is listed, so it was copied.
+/// Checks that everything the manifest names is listed, and thus was copied.
 pub(super) fn check_complete(source: &dyn Source, manifest: &Manifest, marker: &Marker) -> Result<()> {
     let listed: BTreeSet<&Path> = marker.files.iter().map(|file| file.path.as_path()).collect();
     let has_lake = marker.lake().is_some();
@@ -234,7 +234,7 @@ pub(super) fn check_complete(source: &dyn Source, manifest: &Manifest, marker: &
         let dir = segment::table_dir(Path::new(""), state.def.id);
         for name in state.segments.iter().flat_map(|meta| segment::file_names(meta.id)) {
             let is_here = listed.contains(dir.join(&name).as_path());
-            // Of rows that are in the lake alone there is a sidecar alone, which says so itself.
+            // A segment whose rows only the lake has consists of a sidecar only, which says so itself.
             let is_away = name.ends_with(".arrow") && has_lake;
             if !is_here && !is_away {
                 return Err(Error::damaged(format!("the backup lacks {}", dir.join(&name).display()))
@@ -257,7 +257,7 @@ fn rows_of(state: &table::State) -> u64 {
     stored - state.deletes.iter().map(|deletes| deletes.len()).sum::<u64>()
 }
 
-/// What the tips add up to, all of it in segments.
+/// Builds the manifest of the replayed tables, whose rows are all in segments.
 fn finish(env: &Env, replay: Replay<'_>, lsn: Lsn) -> Manifest {
     let Replay { tips, meta, time, times, next_segment, .. } = replay;
     let root = Root {

@@ -1,11 +1,12 @@
-//! A backup that goes to no folder: files are sent under names with their hashes in them, and read back.
+//! Sends a backup to a place that is not a folder: files go under names with their hashes in them, and are read back.
 //!
-//! Nothing that is sent is ever in the way of anything else: a name stands for one content, so of two backups that are sent to
-//! one place at once neither changes a file of the other, and only one puts `BACKUP`, which is put last and never over
-//! another. Whatever fails or dies before leaves files that the next attempt finds there and does not send again, and no
-//! backup. What earlier attempts left and nobody names is removed once `BACKUP` is there: then nobody else can make one.
+//! No file that is sent gets in the way of another, since a name stands for one content. If two backups are sent to one
+//! place at once, neither changes a file of the other. Only one of them puts `BACKUP`, which is put last and never over
+//! another. An attempt that fails or dies earlier leaves files but no backup, and the next attempt finds those files and
+//! does not send them again. Once `BACKUP` is there nobody else can make one, so files that earlier attempts left and it
+//! does not name are removed.
 //!
-//! Bounded by one block and one part of an upload, and by the heads in a folder of the data directory while it lasts.
+//! Memory is bounded by one block and one part of an upload. The heads take a folder in the data directory meanwhile.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -26,14 +27,14 @@ use super::{
 };
 use crate::shared::Shared;
 
-/// In the data directory: what heads become until it is sent.
+/// Folder in the data directory for the segments made of heads, until they are sent.
 pub(crate) const OUTGOING: &str = "outgoing";
 
-/// What was sent.
+/// Result of sending a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     pub backup: Backup,
-    /// Files that an attempt before had left there: they were read and compared, and not sent again.
+    /// Files that an earlier attempt had left there: they were read and compared, and not sent again.
     pub found_files: usize,
     pub found_bytes: u64,
 }
@@ -55,12 +56,12 @@ pub(crate) fn send(
     let outcome = Content::gather(shared, &staged, &mut made, &total_bytes, &mut tick)
         .and_then(|content| send_content(shared, place, &staged, &content, &mut tick));
     made.remove(&shared.env);
-    // Another backup may have its own in it.
+    // The folder stays if another backup has files in it.
     let _ = shared.env.disk.remove_dir(&outgoing);
     outcome.map_err(with_cure)
 }
 
-/// Refuses a place with a backup in it, and one that holds anything that is not of an attempt to make one.
+/// Refuses a place that holds a backup, or anything that is not part of an attempt to make one.
 fn check_free(place: &dyn Place, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
     let entries = patiently(place, tick, |_| place.list(""))?;
     for entry in entries {
@@ -96,7 +97,7 @@ fn send_content(
     }
     for held in &content.held {
         let from_dir = segment::table_dir(&shared.dir, held.def.id);
-        // What was damaged before is noticed now and not when it is needed.
+        // Earlier damage is noticed now and not when the backup is needed.
         check_source(shared, held, &from_dir, tick)?;
         for name in segment::names_of(&held.segment) {
             let relative = segment::table_dir(Path::new(""), held.def.id).join(name);
@@ -117,7 +118,7 @@ fn send_content(
     Ok(Sent { backup: describe_marker(&marker, content.lacks()), found_files, found_bytes })
 }
 
-/// Bytes as a file that is read.
+/// Wraps bytes as an opened file.
 fn in_memory(bytes: &[u8]) -> Opened<'_> {
     let read_at = move |buffer: &mut [u8], offset: u64| {
         let at = offset as usize;
@@ -127,7 +128,7 @@ fn in_memory(bytes: &[u8]) -> Opened<'_> {
     Opened { len: bytes.len() as u64, block_bytes: BLOCK_BYTES, read_at: Box::new(read_at) }
 }
 
-/// Files that are there, whole and compared.
+/// Files that are at the place, complete and verified.
 struct Files<'a> {
     place: &'a dyn Place,
     listed: Vec<Listed>,
@@ -136,7 +137,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// A file of this machine, below `dir`.
+    /// Sends a file of this machine, below `dir`.
     fn send(
         &mut self,
         shared: &Shared,
@@ -179,7 +180,8 @@ impl Files<'_> {
     }
 }
 
-/// Whether a file is there, and is what it should be. One that goes while it is read was swept away by another backup.
+/// Returns true if a file is at the place with the right contents. A file that vanishes while it is read was removed by
+/// another backup.
 fn is_there(
     place: &dyn Place,
     name: &str,
@@ -209,7 +211,7 @@ fn put_once(
         at += block.len() as u64;
         summing.add(&block);
         if at == listed.sum.bytes && std::mem::take(&mut summing).done() != listed.sum {
-            // Before its last block: nothing appears under a name that says otherwise.
+            // Checked before the last block is sent, so that no file appears under the name of another content.
             return Err(Error::damaged("a file of the database is not the same each time it is read")
                 .with("file", listed.path.display())
                 .hint("check the disk and the memory of this machine"));
@@ -219,7 +221,7 @@ fn put_once(
     })
 }
 
-/// Makes it a backup: everything else in it is there.
+/// Completes the backup; all its other files are at the place.
 fn finish(place: &dyn Place, bytes: &[u8], tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
     patiently(place, tick, |_| place.put_new(marker::NAME, bytes)).map_err(|error| match error.kind() {
         Kind::Exists => {
@@ -232,7 +234,7 @@ fn finish(place: &dyn Place, bytes: &[u8], tick: &mut dyn FnMut(u64) -> Result<(
         )),
         _ => error,
     })?;
-    // Nothing can be done about it any more but to say so.
+    // A wrong marker can only be reported now.
     if read_whole(place, marker::NAME, bytes.len() as u64).is_ok_and(|found| found != bytes) {
         return Err(Error::damaged(format!("`{}` is not what was sent", marker::NAME))
             .with("file", place.named(marker::NAME))
@@ -241,7 +243,7 @@ fn finish(place: &dyn Place, bytes: &[u8], tick: &mut dyn FnMut(u64) -> Result<(
     Ok(())
 }
 
-/// Removes what earlier attempts left and this backup does not name.
+/// Removes files that earlier attempts left and this backup does not name.
 fn sweep(place: &dyn Place, files: &[Listed]) -> Result<()> {
     let kept: HashSet<String> = files.iter().map(Listed::name_by_content).collect();
     let mut dirs = vec![String::new(), "tables".to_owned()];
@@ -259,7 +261,7 @@ fn sweep(place: &dyn Place, files: &[Listed]) -> Result<()> {
     Ok(())
 }
 
-/// Removes what a process left that was killed while it sent: nobody sends yet.
+/// Removes files of a process that was killed while it sent a backup. No backup may be running yet.
 pub(crate) fn clear_outgoing(env: &vfs::Env, dir: &Path) -> Result<()> {
     let outgoing = dir.join(OUTGOING);
     let failed = |e| Error::io(format!("removing {}", outgoing.display()), e);

@@ -1,7 +1,7 @@
-//! What a file is: its length, its CRC and its hash.
+//! Checksums of a file: its length, its CRC and its hash.
 //!
-//! The CRC alone tells damage and not one file from another: what ends with its own CRC, as a manifest does, has the same one
-//! whatever is in it. So names are made of the hash (XXH3, 128 bits).
+//! The CRC alone finds damage but does not tell one file from another: a file that ends with its own CRC, as a manifest
+//! does, has the same CRC whatever its contents. So names are made of the hash (XXH3, 128 bits).
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub(crate) struct Sum {
     pub bytes: u64,
     pub crc: u32,
-    /// `None` where nobody wrote it down, as in a backup in a folder.
+    /// The hash; `None` if it was not recorded, as in a backup in a folder.
     pub hash: Option<u128>,
 }
 
@@ -20,14 +20,14 @@ impl Sum {
         summing.done()
     }
 
-    /// Whether a file that was read is the one that was meant.
+    /// Returns true if a file that was read matches the recorded checksums.
     pub fn is(&self, read: &Sum) -> bool {
         let is_hash = self.hash.is_none() || self.hash == read.hash;
         (self.bytes, self.crc) == (read.bytes, read.crc) && is_hash
     }
 }
 
-/// A [`Sum`] in the making.
+/// A [`Sum`] under construction.
 #[derive(Default)]
 pub(crate) struct Summing {
     bytes: u64,
@@ -51,7 +51,7 @@ impl Summing {
 mod tests {
     use super::*;
 
-    /// Manifests of one length were taken for each other, and one backup for another.
+    /// Manifests of the same length were taken for each other, and one backup for another.
     #[test]
     fn files_that_end_with_their_own_checksum_are_told_apart() {
         let with_crc = |body: &[u8]| [body, &crc32c::crc32c(body).to_le_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Reads all of a backup as a restore does, and writes nothing: for `doctor`.
+//! Verifies a backup for `doctor`: reads all of it as a restore does, and writes nothing.
 
 use std::path::Path;
 
@@ -11,21 +11,22 @@ use super::restore::{check_complete, check_file, read_manifest};
 use super::{Backup, MANIFEST_NAME, describe_marker, lacks_of};
 use crate::manifest::{self, Manifest};
 
-/// A backup, as found.
+/// Result of verifying a backup.
 #[derive(Clone, Debug)]
 pub struct Verified {
-    /// What it says that it holds.
+    /// The summary that the backup gives of itself.
     pub backup: Backup,
-    /// `None` if it cannot be read.
+    /// The manifest; `None` if it cannot be read.
     pub manifest: Option<Manifest>,
-    /// Its files lie under names with their hashes in them, as where it was not sent to a folder: its segments can be
-    /// opened once it is restored.
+    /// True if the names of its files contain their hashes, as in a backup that was not made in a folder. Its segments can
+    /// then be opened only after a restore.
     pub is_named_by_content: bool,
-    /// Everything for which a restore would refuse it.
+    /// All errors for which a restore would refuse it.
     pub wrong: Vec<Error>,
 }
 
-/// Whether a folder is a backup, whole or damaged, and no data directory: that has a manifest under another name.
+/// Returns true if a folder is a backup, whole or damaged. It is not a data directory, which has a manifest under another
+/// name.
 pub fn is_backup(env: &Env, dir: &Path) -> Result<bool> {
     let path = dir.join(marker::NAME);
     let is_marked = env.disk.exists(&path);
@@ -33,8 +34,8 @@ pub fn is_backup(env: &Env, dir: &Path) -> Result<bool> {
     Ok(is_marked && !manifest::is_there(env, dir))
 }
 
-/// Compares every file with its checksum. [`types::Kind::Damaged`] if not even `BACKUP` can be read; `progress` hears what is looked
-/// at.
+/// Compares every file with its checksum. Fails with [`types::Kind::Damaged`] if not even `BACKUP` can be read. `progress`
+/// is called with the name of each file before it is read.
 pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Verified> {
     let source = &Folder::new(env, dir);
     let marker = Marker::read(source)?;

@@ -66,8 +66,8 @@ impl Core {
     }
 }
 
-/// Returns true if rows that were conformed to an older definition are valid under this one as they are: their columns are
-/// unchanged, and every column added since has a value for rows that lack it.
+/// Returns true if rows that conform to an older definition are valid under this one too. Their columns must be unchanged,
+/// and every column added since must have a value for rows that lack it.
 pub(super) fn still_fits(def: &TableDef, batch: &RecordBatch) -> bool {
     let given = batch.num_columns();
     if given > def.schema.columns.len() {
@@ -83,7 +83,7 @@ pub(super) fn still_fits(def: &TableDef, batch: &RecordBatch) -> bool {
         let columns = same.iter().zip(batch.columns());
         columns.into_iter().any(|(column, array)| column.refuses_null && array.null_count() > 0)
     };
-    // Such a row shows `initial` but should get the default, so the two must agree.
+    // A row that lacks the column shows `initial` but should get the default, so the two must agree.
     let has_value = |column: &types::Column| {
         column.default == column.initial && (column.default.is_some() || column.takes_null())
     };

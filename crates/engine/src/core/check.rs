@@ -58,7 +58,7 @@ impl Core {
                     if !is_same && !has_grown(&base, def) {
                         return Err(changed_since(&table));
                     }
-                    // If the columns clash with those of other writers, the caller prepares again and gets the error then.
+                    // The columns may clash with those of other writers. The caller then prepares again and gets the error.
                     let added = with_columns(def, &columns);
                     let added = added.map_err(|e| if is_same { e } else { changed_since(&table) })?;
                     if let Some(def) = added {

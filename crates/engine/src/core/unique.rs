@@ -130,7 +130,7 @@ impl Core {
 
     /// Returns the newest lookup of a table's values that was made.
     fn lookup(&self, table: TableId) -> Option<Arc<dyn Lookup>> {
-        // Only one materializer makes lookups; the results of the others have none.
+        // One materializer makes lookups; results of the others have no lookup.
         for (_, _, made) in self.derived.iter().rev().filter(|(of, ..)| *of == table) {
             match made {
                 Some(position) if position.lookup.is_some() => return position.lookup.clone(),

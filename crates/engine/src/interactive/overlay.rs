@@ -1,5 +1,5 @@
-//! What an open transaction has come to: a value. A change makes the next value and leaves this one as it is, so a
-//! savepoint is an older value, and undoing is going back to it.
+//! The contents of an open transaction, as an immutable value. A change makes the next value and leaves this one as it is.
+//! So a savepoint is an older value, and undoing goes back to it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -20,33 +20,35 @@ use crate::remember::{self, Remember};
 use crate::root::Root;
 use crate::transaction::{Op, Transaction};
 
-/// What a row costs beside its values: its id, its time, its place in the head and in the map of keys.
+/// Bytes of a row besides its values: its id, its time, its places in the head and in the map of keys.
 const ROW_BYTES: u64 = 32;
-/// Savepoints of a transaction.
+/// Number of savepoints of a transaction at most.
 const SAVEPOINTS_MAX: usize = 1_000;
-/// Savepoints may hold what was folded or undone since. So many times what a transaction may write.
+/// Limit of the bytes that savepoints may hold, as a multiple of the bytes that a transaction may write: they may hold rows
+/// that were folded or undone since.
 const SAVEPOINTS_HOLD_TIMES: u64 = 4;
 
-/// See the module. Cloning shares everything.
+/// The contents of an open transaction; see the module. A clone shares everything.
 #[derive(Clone)]
 pub(super) struct Overlay {
-    /// As of the beginning.
+    /// The root at the beginning.
     base: Arc<Root>,
-    /// The same with what was written.
+    /// The base root with the transaction's writes.
     root: Arc<Root>,
     tables: BTreeMap<TableId, Changed>,
-    /// Bytes written, those that were ended again included.
+    /// Bytes written, those of rows that were ended again included.
     written: u64,
     /// Oldest first.
     savepoints: Vec<Savepoint>,
-    /// Bytes that the savepoints hold at most.
+    /// Upper bound of the bytes that the savepoints hold.
     kept: u64,
 }
 
 #[derive(Clone)]
 struct Savepoint {
     name: Arc<str>,
-    /// Without savepoints of its own: those before this one are still listed when it is gone back to.
+    /// The value at the savepoint, without its own savepoints: the earlier ones are still in the list when the transaction
+    /// goes back to it.
     overlay: Arc<Overlay>,
 }
 
@@ -54,13 +56,13 @@ struct Savepoint {
 #[derive(Clone)]
 struct Changed {
     base: Arc<table::Snapshot>,
-    /// The base with what was written. Rows from the base's next row id on are the transaction's own.
+    /// The base table with the writes. Rows from the base's next row id on are the transaction's own.
     tip: Tip,
     /// Rows of the base that were ended.
     ended: imbl::OrdSet<RowId>,
 }
 
-/// What one operation did.
+/// Effect of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     pub table: TableId,
@@ -68,7 +70,7 @@ pub struct Written {
     pub count: u64,
     /// Row versions ended.
     pub deleted: u64,
-    /// The ids of the inserted rows within the transaction; in between there are no others.
+    /// Ids of the first and last inserted row within the transaction; all rows between them were inserted by the operation.
     pub first_row: Option<RowId>,
     pub last_row: Option<RowId>,
     /// Their `_time` within the transaction; 0 if there are none.
@@ -78,12 +80,12 @@ pub struct Written {
 /// Row ids as ranges `(first, rows)`, ascending.
 pub(crate) type Ranges = Vec<(u64, u64)>;
 
-/// What is to be committed.
+/// The commit of a transaction, ready to be submitted.
 pub(super) struct Commit {
     pub prepared: Prepared,
-    /// Full names of the tables that rows are inserted into.
+    /// Full names of the tables into which rows are inserted.
     pub tables: Vec<String>,
-    /// Own row ids in the order of the rows.
+    /// Row ids within the transaction, in the order of the rows.
     pub own: Vec<(TableId, Ranges)>,
     pub landed: Landed,
 }
@@ -104,7 +106,7 @@ impl Overlay {
         &self.root
     }
 
-    /// At most what it holds besides what the database holds anyway.
+    /// Upper bound of the bytes that it holds besides those that the database holds anyway.
     pub fn held_bytes(&self) -> u64 {
         self.written + self.kept
     }
@@ -113,14 +115,14 @@ impl Overlay {
         self.tables.values().map(|changed| changed.base.def().name.clone()).collect()
     }
 
-    /// Where own rows and deletes stand: behind everything that the base knows, so that whoever follows changes finds them.
+    /// The lsn of own rows and deletes: after all commits in the base, so that readers of changes find them.
     fn lsn(&self) -> Lsn {
         self.base.lsn().next()
     }
 
     // ---- writing ----
 
-    /// Applies one operation. After an error this value is not to be used any more.
+    /// Applies one operation. After an error this value must not be used any more.
     pub fn apply(&mut self, principal: &Principal, op: Op, time: Micros, limits: &Limits) -> Result<Written> {
         principal.require(Scope::Write)?;
         let what = match &op {
@@ -133,7 +135,7 @@ impl Overlay {
             return Err(Error::invalid(format!("{what} outside of transactions only"))
                 .hint("do it before the transaction begins, or after it has ended"));
         }
-        // Materializers are asked about definitions, and none changes.
+        // Materializers only check definitions, and no definition changes here.
         let mut prepared = prepare::prepare(&self.root, principal, &[], 0, Transaction::new(vec![op]))?;
         let (rows, op) = match prepared.ops.pop() {
             Some(PreparedOp::Insert(insert)) => {
@@ -181,23 +183,23 @@ impl Overlay {
         debug_assert_eq!(changed.base.def().schema.version, version, "definitions do not change in here");
         let ended = live(changed, &target, replaces, true)?;
         let def = changed.base.def().clone();
-        // Nobody else writes here: what was found is what is there.
+        // The overlay has no other writer, so the prepared lookups are still right.
         let rows = Settled { def: &def, keys: &keys, claims: &claims, rule: &rule };
         let owner = |claims: &Claims, row: usize| Ok(claims.keys[row].as_ref().and_then(|key| key.found));
         let (batch, deletes) = rows.settle(batch, ended, |key: &Key| Ok(key.found), owner)?;
         self.write(table, Some(batch), deletes, time)
     }
 
-    /// The table that an operation was prepared for.
+    /// Returns the table that an operation was prepared for.
     fn changed(&mut self, target: &Target) -> Result<(TableId, &mut Changed)> {
         let missing = || Error::internal("an operation of an open transaction has no table");
         let (Some(id), Some(base)) = (target.id, &target.base) else { return Err(missing()) };
-        // What was not written to yet stands as in the base.
+        // A table without writes so far is as in the base.
         let fresh = || Changed { base: base.clone(), tip: Tip::over(base), ended: imbl::OrdSet::new() };
         Ok((id, self.tables.entry(id).or_insert_with(fresh)))
     }
 
-    /// Ends row versions, adds rows, and lets readers see it.
+    /// Ends row versions, adds rows, and makes both visible to readers.
     fn write(
         &mut self,
         table: TableId,
@@ -253,7 +255,7 @@ impl Overlay {
         let at = self.position(name)?;
         let Savepoint { overlay, .. } = &self.savepoints[at];
         let mut next = (**overlay).clone();
-        // It stays, and may be gone back to again.
+        // The savepoint stays, so the transaction may go back to it again.
         next.savepoints = self.savepoints[..=at].to_vec();
         next.kept = overlay.kept + overlay.written;
         Ok(next)
@@ -267,7 +269,7 @@ impl Overlay {
         Ok(next)
     }
 
-    /// Of savepoints with one name the newest counts.
+    /// Returns the position of the newest savepoint of this name.
     fn position(&self, name: &str) -> Result<usize> {
         self.savepoints
             .iter()
@@ -277,8 +279,8 @@ impl Overlay {
 
     // ---- committing ----
 
-    /// The difference between what it has come to and the base, ready for the commit thread; `None` if there is none.
-    /// What is to be remembered of it takes part.
+    /// Returns the difference to the base, ready for the commit thread, or `None` if there is none. The record of an
+    /// idempotent request is part of it.
     pub fn commit(&self, principal: &Principal, remember: Option<Remember>) -> Result<Option<Commit>> {
         principal.require(Scope::Write).or_else(|error| match self.tables.is_empty() {
             true => Ok(()),
@@ -317,7 +319,7 @@ impl Overlay {
     }
 }
 
-/// Those of `rows` that are live; with `must_exist`, all of them have to be.
+/// Returns those of `rows` that are live. With `must_exist`, fails if one is not.
 fn live(changed: &Changed, target: &Target, rows: Vec<RowId>, must_exist: bool) -> Result<Vec<RowId>> {
     let mut live = Vec::with_capacity(rows.len());
     for row in rows {
@@ -331,7 +333,7 @@ fn live(changed: &Changed, target: &Target, rows: Vec<RowId>, must_exist: bool) 
 }
 
 impl Changed {
-    /// Adds what is to be committed of this table.
+    /// Adds the changes of this table to a commit.
     fn commit(&self, id: TableId, lookup: Option<&Arc<dyn Lookup>>, commit: &mut Commit) -> Result<()> {
         let def = self.base.def();
         let (batch, own) = self.own_rows()?;
@@ -363,7 +365,7 @@ impl Changed {
         Ok(())
     }
 
-    /// The rows that were inserted and are there still, with their ids as ranges.
+    /// Returns the inserted rows that are still live, with their ids as ranges.
     fn own_rows(&self) -> Result<(Option<RecordBatch>, Ranges)> {
         let snapshot = self.tip.snapshot(Lsn(0));
         let ids = snapshot.projection(&[types::ROW_ID])?;

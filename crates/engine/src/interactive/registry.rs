@@ -1,4 +1,4 @@
-//! Which transactions are open, what they hold together, and their end when their time is up.
+//! The open transactions of a database, the memory that they hold together, and their expiry.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,20 +12,20 @@ use crate::engine::Engine;
 use crate::reaper;
 use crate::shared::Shared;
 
-/// The open transactions of one database. Without a lock: beginning is part of reading (R1).
+/// The open transactions of one database. It has no lock, because beginning a transaction is part of reading (R1).
 #[derive(Default)]
 pub(crate) struct Registry {
-    /// By when their time is up; two of the same moment are told apart by where they lie.
+    /// Ordered by expiry; addresses tell transactions of the same moment apart.
     slots: ArcSwap<imbl::OrdMap<(Duration, usize), Weak<Slot>>>,
     open: AtomicUsize,
     bytes: AtomicU64,
     expired: AtomicU64,
-    /// The reaper will look by itself.
+    /// True while the reaper is going to check by itself.
     watched: AtomicBool,
 }
 
 impl Registry {
-    /// Enters a transaction. True if the reaper is to be told of it.
+    /// Enters a transaction. Returns true if the reaper must be told of it.
     pub fn enter(&self, slot: &Arc<Slot>, limits: &Limits) -> Result<bool> {
         let one_more = |open: usize| (open < limits.open_max).then_some(open + 1);
         self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).map_err(|open| {
@@ -36,13 +36,13 @@ impl Registry {
         Ok(!self.watched.swap(true, Ordering::AcqRel))
     }
 
-    /// Called once for each that entered.
+    /// Removes a transaction; called once for each that entered.
     pub fn leave(&self, slot: &Slot) {
         self.slots.rcu(|slots| slots.without(&key(slot)));
         self.open.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// [`Kind::Busy`] if so many bytes more are too many for all transactions together.
+    /// Fails with [`Kind::Busy`] if `more` bytes are too many for all transactions together.
     pub fn check_room(&self, more: u64, limits: &Limits) -> Result<()> {
         if more > 0 && self.bytes().saturating_add(more) > limits.bytes_of_all_max {
             return Err(Error::new(
@@ -73,7 +73,7 @@ impl Registry {
     }
 
     pub fn bytes(&self) -> u64 {
-        // What ends a transaction may be quicker than what counts its last change.
+        // A transaction may be ended before its last change is counted, so the sum may be negative for a moment.
         (self.bytes.load(Ordering::Relaxed) as i64).max(0) as u64
     }
 
@@ -81,7 +81,7 @@ impl Registry {
         self.expired.load(Ordering::Relaxed)
     }
 
-    /// Ends those whose time is up at `now`; when the next one's is.
+    /// Ends the transactions that expire by `now`. Returns the expiry of the next one.
     pub fn expire(&self, now: Duration) -> Option<Duration> {
         loop {
             let slots = self.slots.load_full();
@@ -94,14 +94,14 @@ impl Registry {
                 return Some(*due);
             }
             self.watched.store(false, Ordering::Release);
-            // One that entered just before believed that somebody was looking.
+            // A transaction that entered just before relied on the reaper checking.
             if self.slots.load().is_empty() || self.watched.swap(true, Ordering::AcqRel) {
                 return None;
             }
         }
     }
 
-    /// Ends all of them: the database closes.
+    /// Ends all transactions of a closing database.
     pub fn close(&self) {
         for slot in self.slots.load_full().values().filter_map(Weak::upgrade) {
             slot.end(self, End::Closed);
@@ -114,10 +114,10 @@ fn key(slot: &Slot) -> (Duration, usize) {
 }
 
 impl Engine {
-    /// Lets the reaper look after open transactions, if `told` says that it does not yet.
+    /// Lets the reaper check the open transactions, if `told` says that it does not do so yet.
     pub(super) fn watch_transactions(&self, told: bool) {
         let shared = self.shared();
-        // A simulator has no reaper: a transaction ends when somebody looks at it.
+        // A simulator has no reaper: an expired transaction ends at its next use.
         if told && !shared.stepped {
             reaper::call_at(Instant::now() + shared.options.transactions.time_max, self.shared_weak());
         }
@@ -125,7 +125,7 @@ impl Engine {
 }
 
 impl Shared {
-    /// [`Registry::check_room`], counted.
+    /// Checks room like [`Registry::check_room`], and counts a refusal.
     pub(super) fn check_room(&self, more: u64) -> Result<()> {
         let checked = self.transactions.check_room(more, &self.options.transactions);
         if checked.is_err() {
@@ -134,11 +134,11 @@ impl Shared {
         checked
     }
 
-    /// The reaper's call. When to call again.
+    /// Ends expired transactions, called by the reaper. Returns the time of the next call.
     pub(crate) fn expire_transactions(&self) -> Option<Instant> {
         let now = self.env.clock.monotonic();
         let next = self.transactions.expire(now)?;
-        // A clock that is not real may stand still; the reaper must not spin on it.
+        // A simulated clock may stand still; the reaper must not spin on it.
         Some(Instant::now() + next.saturating_sub(now).max(Duration::from_millis(1)))
     }
 }

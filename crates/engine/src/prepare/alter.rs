@@ -49,7 +49,7 @@ impl Preparer<'_> {
         self.bytes += changed.schema.columns.iter().map(|c| 128 + c.name.len() as u64).sum::<u64>();
         let touched = self.touch(&full_name)?;
         touched.def = Arc::new(changed);
-        // Nothing in this transaction knows the table by its new name.
+        // The rest of this transaction does not know the table by its new name.
         touched.dropped |= renamed;
         let (table, base) = (def.name.clone(), def.schema.version);
         Ok(PreparedOp::AlterTable(Alter { table, base, seen, changes }))
@@ -57,13 +57,13 @@ impl Preparer<'_> {
 
     fn check_renamed(&mut self, def: &TableDef, changed: &TableDef) -> Result<()> {
         let to = self.new_name(&changed.name, "table")?;
-        // With another case the name could leave the set of tables of the principal that renames it.
+        // A name in another case could be outside the set of tables of the principal that renames it.
         if !self.view.may_name(&to) {
             return Err(self.may_not_create("table", &to));
         }
         let is_touched = self.tables.contains_key(&to);
         match self.touch(&to) {
-            // The same table: the new name differs by case only.
+            // It is this table: the new name differs by case only.
             Ok(touched) if touched.def.id == def.id => Ok(()),
             Ok(touched) => Err(super::exists(&touched.def.name)),
             Err(e) if e.kind() == Kind::NotFound && !is_touched => Ok(()),

@@ -1,5 +1,5 @@
-//! The log's archive on a simulated machine: a backup is carried forward to any commit after it, whatever crashes; an
-//! archive that cannot be written to stops nothing and says what it lacks.
+//! The log's archive on a simulated machine: a backup is carried forward to any commit after it, whatever crashes. An
+//! archive that cannot be written to stops nothing and reports its gaps.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ fn open(machine: &SimEnv) -> Engine {
     Engine::open_stepped(machine.env(), Path::new(DIR), archiving()).unwrap()
 }
 
-/// A random step of the database or its archive.
+/// Does a random step of the database or its archive.
 fn step(run: &mut Run, machine: &SimEnv, rng: &mut Rng) {
     machine.clock.advance(Duration::from_micros(50));
     run.step(rng);
@@ -32,7 +32,7 @@ fn step(run: &mut Run, machine: &SimEnv, rng: &mut Rng) {
     }
 }
 
-/// Writes and syncs what is queued and archives it all; where that ends.
+/// Writes, syncs and archives everything that is queued. Returns the last archived lsn.
 fn settle(run: &mut Run) -> Lsn {
     run.engine.step(Step::Sync);
     run.commit();
@@ -46,7 +46,7 @@ fn restore(machine: &SimEnv, dest: &str, to: Option<Target>) -> types::Result<Re
     backup::restore(&machine.env(), Path::new(DEST), Path::new(dest), &options, &mut |_| Ok(()))
 }
 
-/// Opens what was restored to an lsn; it is the model's state there.
+/// Opens a database restored to an lsn, and compares it with the model's state there.
 fn check_restored(machine: &SimEnv, dest: &str, lsn: Lsn, states: &[State], what: &str) {
     let engine = Engine::open_stepped(machine.env(), Path::new(dest), archiving()).unwrap();
     assert!(engine.status().write_error.is_none(), "{what}");
@@ -55,7 +55,7 @@ fn check_restored(machine: &SimEnv, dest: &str, lsn: Lsn, states: &[State], what
     check(&root, &states[lsn.0 as usize], what);
 }
 
-/// It was noticed when the first piece was to be written, and told to nobody who did not ask.
+/// An unusable archive was noticed when the first piece was to be written, and reported only on request.
 #[test]
 fn what_cannot_be_an_archive_is_refused_at_once() {
     let _limit = testkit::limit(60);
@@ -70,7 +70,7 @@ fn what_cannot_be_an_archive_is_refused_at_once() {
         let error = Engine::open(vfs::Env::real(), &data, options).err().unwrap();
         assert!(error.kind() == Kind::Invalid && error.to_string().contains(why), "{error}");
     }
-    // A disk that is not mounted may be later.
+    // A disk that is not mounted now may be mounted later.
     let options = Options { archive: Some(dir.path().join("not/there")), ..Options::default() };
     Engine::open(vfs::Env::real(), &data, options).unwrap().close().unwrap();
 }
@@ -103,7 +103,7 @@ fn a_backup_is_carried_forward_to_every_commit_after_it() {
         assert_eq!(last.0, run.last(), "seed {seed}: everything durable is in the archive");
         assert_eq!(run.engine.status().archive.unwrap().gaps, 0, "seed {seed}");
         assert!(last > taken.lsn && run.engine.status().manifests > 0, "seed {seed}");
-        // Every one of the first seeds, which takes its time; some of the others.
+        // All lsns of the first seed are restored, which takes its time, and some of the others.
         for lsn in (taken.lsn.0..=last.0).step_by(if seed == 0 { 1 } else { 13 }) {
             let dest = format!("at-{lsn}");
             let restored = restore(&machine, &dest, Some(Target::Lsn(Lsn(lsn)))).unwrap();
@@ -112,13 +112,13 @@ fn a_backup_is_carried_forward_to_every_commit_after_it() {
         }
         let all = restore(&machine, "all", None).unwrap();
         assert_eq!(all.lsn, last);
-        // The last commit made at or before a time.
+        // The target is the last commit made at or before a time.
         let (time, lsn) = *rng.pick(&times);
         let restored = restore(&machine, "then", Some(Target::Time(time))).unwrap();
         assert!(restored.lsn >= lsn && restored.time == time, "seed {seed}: {restored:?}, {lsn} wanted");
         let between = restore(&machine, "between", Some(Target::Time(time + 1))).unwrap();
         assert_eq!(between.lsn, restored.lsn);
-        // Beyond what is there: of a time that may be meant.
+        // A time beyond the archive may be meant, so it is accepted.
         let late = restore(&machine, "late", Some(Target::Time(i64::MAX))).unwrap();
         assert_eq!((late.lsn, late.is_short, restored.is_short), (last, true, restored.lsn == last));
         let error = restore(&machine, "beyond", Some(Target::Lsn(last.next()))).unwrap_err();
@@ -136,7 +136,7 @@ fn an_archive_has_no_gap_after_crashes_at_any_call() {
         let mut machine = SimEnv::new(seed);
         let mut run = Run::new(open(&machine), 0, State::new());
         run.engine.backup(Path::new(DEST), &mut |_| Ok(())).unwrap();
-        // The state after every lsn, over all lives.
+        // The state after every lsn, over all runs of the process.
         let mut states = vec![State::new()];
         for _ in 0..3 {
             machine.disk.crash_at(machine.disk.calls() + rng.range(1..500));
@@ -170,7 +170,7 @@ fn an_archive_has_no_gap_after_crashes_at_any_call() {
     });
 }
 
-/// A file where the archive's folder should be: nothing can be written to it until somebody takes it away.
+/// A file stands where the archive's folder should be: nothing can be written to it until somebody removes it.
 #[test]
 fn an_archive_that_is_away_stops_nothing_and_its_gap_is_named() {
     let _limit = testkit::limit(300);
@@ -208,7 +208,7 @@ fn an_archive_that_is_away_stops_nothing_and_its_gap_is_named() {
         assert!(status.error.is_none() && status.gaps == 1, "{status:?}");
         let (first_lost, last_lost) = status.gap.unwrap();
         assert_eq!(first_lost, before.next());
-        // Up to the gap, not beyond it; the message names it.
+        // A restore goes up to the gap and not beyond it; the message names the gap.
         restore(&machine, "below", Some(Target::Lsn(before))).unwrap();
         check_restored(&machine, "below", before, &run.states, &format!("seed {seed}"));
         for to in [None, Some(Target::Lsn(last)), Some(Target::Lsn(last_lost))] {
@@ -216,7 +216,7 @@ fn an_archive_that_is_away_stops_nothing_and_its_gap_is_named() {
             assert_eq!(error.kind(), Kind::NotFound);
             assert!(error.to_string().contains(&format!("lacks lsn {first_lost} to {last_lost}")), "{error}");
         }
-        // A new backup goes on from behind it.
+        // A new backup goes on from behind the gap.
         machine.env().disk.rename(Path::new("backups/one/BACKUP"), Path::new("backups/one/OLD")).unwrap();
         let again = run.engine.backup(Path::new("backups/two"), &mut |_| Ok(())).unwrap();
         (0..100).for_each(|_| step(&mut run, &machine, &mut rng));
@@ -238,7 +238,7 @@ fn damage_in_the_archive_is_named_and_two_histories_never_mix() {
     run.engine.backup(Path::new(DEST), &mut |_| Ok(())).unwrap();
     (0..300).for_each(|_| step(&mut run, &machine, &mut rng));
     let last = settle(&mut run);
-    // What is restored writes an archive of its own.
+    // The restored database writes an archive of its own.
     restore(&machine, "other", None).unwrap();
     let other = Engine::open_stepped(machine.env(), Path::new("other"), archiving()).unwrap();
     while other.step(Step::Archive) {}
@@ -267,7 +267,7 @@ fn damage_in_the_archive_is_named_and_two_histories_never_mix() {
     restore(&machine, "whole", None).unwrap();
 }
 
-/// Files that wait for an archive took the room that writes needed.
+/// Files that waited for an archive took the room that writes needed.
 #[test]
 fn a_log_that_finds_no_room_lets_go_of_what_waits_for_the_archive() {
     let _limit = testkit::limit(120);
@@ -277,10 +277,10 @@ fn a_log_that_finds_no_room_lets_go_of_what_waits_for_the_archive() {
     (0..60).for_each(|_| run.step(&mut rng));
     settle(&mut run);
     while run.engine.status().log.archive_files < 4 {
-        // Nobody archives.
+        // This step archives nothing.
         run.step(&mut rng);
     }
-    // Not even what is sealed finds room any more; the log finds it in its own files.
+    // A seal finds no room any more; the log finds it in its own files.
     machine.disk.set_free_bytes(Some(0));
     let rotated = run.engine.status().log.rotations;
     let refused = |run: &mut Run, rng: &mut Rng| {
@@ -295,7 +295,7 @@ fn a_log_that_finds_no_room_lets_go_of_what_waits_for_the_archive() {
         commits += 1;
         assert!(commits < 100_000, "the disk is full, and the log takes more and more");
     }
-    // But for the last file, which is kept for what makes room.
+    // The last file is an exception: it is kept for requests that make room.
     assert!(run.engine.status().log.rotations >= rotated + 3, "the files that waited were used first");
     assert!(run.engine.status().write_error.is_none());
     machine.disk.set_free_bytes(None);
@@ -305,7 +305,7 @@ fn a_log_that_finds_no_room_lets_go_of_what_waits_for_the_archive() {
     check(&run.engine.root(), run.at(run.engine.root().lsn()), "after a full disk");
 }
 
-/// It passed for another id, of an archive that does not exist, and every backup could no longer be carried forward.
+/// A damaged id passed for another id, of an archive that does not exist, so no backup could be carried forward any more.
 #[test]
 fn an_archive_id_that_is_not_what_was_written_is_refused_and_old_ones_are_read() {
     let _limit = testkit::limit(60);
@@ -326,7 +326,7 @@ fn an_archive_id_that_is_not_what_was_written_is_refused_and_old_ones_are_read()
         assert_eq!(error.kind(), Kind::Damaged, "byte {byte}: {error}");
         assert!(error.to_string().contains("archive-id") && error.hint_text().is_some(), "{error}");
     }
-    // Without a checksum, as earlier versions wrote it.
+    // The id without a checksum, as earlier versions wrote it.
     let copy = machine.kill();
     let disk = copy.env().disk;
     disk.remove(&path).unwrap();

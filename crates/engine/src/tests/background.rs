@@ -14,7 +14,7 @@ use crate::{Engine, Mode, Op, Options, Step, Transaction};
 
 const DIR: &str = "db";
 
-/// Any forty rows are sealed.
+/// Options with which any forty rows are sealed.
 fn options() -> Options {
     Options {
         seal_rows: 40,
@@ -41,7 +41,7 @@ fn segment_files(machine: &sim::SimEnv) -> usize {
     machine.disk.files().iter().filter(in_tables).count()
 }
 
-/// A failing seal was tried again in a tight loop, and each attempt could leave its files under a new name.
+/// A failing seal was retried in a tight loop, and each attempt could leave its files under a new name.
 #[test]
 fn a_seal_that_fails_waits_longer_each_time_and_leaves_no_file() {
     let _limit = testkit::limit(60);
@@ -68,7 +68,7 @@ fn a_seal_that_fails_waits_longer_each_time_and_leaves_no_file() {
             machine.clock.advance(Duration::from_millis(seconds * 1000 - 1));
             assert!(!engine.step(Step::Background), "nor before {seconds} s");
             machine.clock.advance(Duration::from_millis(1));
-            // The first one is that of the table's directory, unless it is there by now.
+            // The first sync is that of the table's directory, unless that exists by now.
             assert_eq!(attempt(nth.saturating_sub(1).max(1)), 1, "sync {nth} fails again");
         }
         machine.disk.fail_sync(u64::MAX);
@@ -78,7 +78,7 @@ fn a_seal_that_fails_waits_longer_each_time_and_leaves_no_file() {
     }
 }
 
-/// A panic left the table marked as worked on, and it was never sealed again.
+/// A panic left the table marked as being worked on, and it was never sealed again.
 #[test]
 fn a_panic_in_a_seal_or_a_manifest_does_not_end_that_work_for_good() {
     let _limit = testkit::limit(120);
@@ -91,7 +91,7 @@ fn a_panic_in_a_seal_or_a_manifest_does_not_end_that_work_for_good() {
         if is_segment(path) && !segment.swap(true, Ordering::Relaxed) {
             panic!("a segment, as the test wants it");
         }
-        // The first one is made by opening.
+        // The first manifest is made by opening.
         let is_manifest = path.to_string_lossy().contains("manifest-");
         if is_manifest && manifest.fetch_add(1, Ordering::Relaxed) == 1 {
             panic!("a manifest, as the test wants it");
@@ -113,7 +113,7 @@ fn a_panic_in_a_seal_or_a_manifest_does_not_end_that_work_for_good() {
     assert_eq!(by_id(engine.root().table("main.t").unwrap()).len() as i64, rows);
 }
 
-/// A clock that does something when it is asked for the n-th time from now.
+/// A clock that does something when it is read for the n-th time from now.
 struct Alarm {
     clock: Arc<dyn Clock>,
     left: AtomicUsize,
@@ -140,12 +140,12 @@ impl Clock for Alarm {
     }
 }
 
-/// A worker that had looked at the tables before another one's seal was published, and found work after it, sealed the same
-/// rows again: the commit thread took that for a bug and refused all writes from then on.
+/// A worker read the root before another worker's seal was published, found work after it, and sealed the same rows again.
+/// The commit thread took that for a bug and refused all writes from then on.
 #[test]
 fn a_worker_that_is_overtaken_by_anothers_seal_does_not_seal_the_same_rows() {
     let _limit = testkit::limit(60);
-    // Before each time that a worker looks at the clock.
+    // The other worker overtakes before each time that this one reads the clock.
     for nth in 1..=4 {
         let machine = sim::SimEnv::new(nth as u64);
         let env = machine.env();
@@ -178,7 +178,7 @@ fn a_worker_that_is_overtaken_by_anothers_seal_does_not_seal_the_same_rows() {
     }
 }
 
-/// What deletes leave of a table, and a table that is dropped, stood on the disk until something else was written.
+/// Deleted rows of a table, and a dropped table, stayed on the disk until something else was written.
 #[test]
 fn deletes_alone_and_a_dropped_table_give_their_room_back() {
     let _limit = testkit::limit(60);
@@ -220,13 +220,13 @@ fn deletes_alone_and_a_dropped_table_give_their_room_back() {
     assert_eq!((stored(), engine.status().held_bytes), (0, 0));
 }
 
-/// A place where a thread waits for the test.
+/// A point at which a thread waits for the test.
 struct Gate {
     reached: mpsc::Receiver<()>,
     open: mpsc::Sender<()>,
 }
 
-/// Waits at the first call that `picks`.
+/// Returns an environment that waits at the first call that `picks` selects.
 fn gate(picks: impl Fn(&str, &Path) -> bool + Send + Sync + 'static) -> (Env, Gate) {
     let (tell, reached) = mpsc::channel();
     let (open, wait) = mpsc::channel();
@@ -235,14 +235,14 @@ fn gate(picks: impl Fn(&str, &Path) -> bool + Send + Sync + 'static) -> (Env, Ga
         let here = if picks(call, path) { once.lock().unwrap().take() } else { None };
         if let Some((tell, wait)) = here {
             tell.send(()).unwrap();
-            // Ends when the test ends, too.
+            // The wait ends when the test ends, too.
             let _ = wait.recv();
         }
     });
     (env, Gate { reached, open })
 }
 
-/// Closing gave the directory free while a worker still wrote into it.
+/// Closing released the directory while a worker still wrote into it.
 #[test]
 fn a_directory_stays_locked_until_the_last_worker_has_left_it() {
     let _limit = testkit::limit(60);
@@ -277,7 +277,7 @@ fn closing_waits_for_the_manifest_that_is_being_written() {
     let made = Arc::new(AtomicUsize::new(0));
     let is_manifest = |path: &Path| path.to_string_lossy().contains("manifest-");
     let (count, creates) = (renamed.clone(), made.clone());
-    // The first one is made by opening.
+    // The first manifest is made by opening.
     let (env, gate) = gate(move |call, path| {
         if call == "create" && is_manifest(path) {
             creates.fetch_add(1, Ordering::SeqCst);
@@ -293,7 +293,7 @@ fn closing_waits_for_the_manifest_that_is_being_written() {
     }
     std::thread::scope(|scope| {
         let closing = scope.spawn(|| engine.close());
-        // Longer than closing waits for background work.
+        // This is longer than closing waits for background work.
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(2_500) {
             assert_eq!(made.load(Ordering::SeqCst), 2, "the closer makes no file while one is being written");
@@ -302,7 +302,7 @@ fn closing_waits_for_the_manifest_that_is_being_written() {
         gate.open.send(()).unwrap();
         closing.join().unwrap().unwrap();
     });
-    // Closing may have ended before it: then whoever writes the manifest lets go of the directory.
+    // Closing may have ended before: then the writer of the manifest releases the directory.
     let again = loop {
         match Engine::open(Env::real(), dir.path(), options()) {
             Err(error) if error.kind() == Kind::InUse => std::thread::yield_now(),
@@ -312,8 +312,8 @@ fn closing_waits_for_the_manifest_that_is_being_written() {
     assert_eq!(by_id(again.root().table("main.t").unwrap()).len() as i64, rows);
 }
 
-/// The pool was woken before the root that had work for it was published, and could be woken between its look at a
-/// database and its sleep; a seal then waited for a commit that perhaps never came.
+/// The pool was woken before the root that had work for it was published, and could be woken between its check of a database
+/// and its sleep. A seal then waited for a commit that might never come.
 #[test]
 fn work_that_comes_while_the_pool_falls_asleep_is_done() {
     let _limit = testkit::limit(120);

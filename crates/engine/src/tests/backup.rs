@@ -1,5 +1,5 @@
-//! Backups on a simulated machine: taken at any moment, beside writers, seals and compactions, and cut short at any call.
-//! What is restored is the model's state at exactly the backup's lsn.
+//! Backups on a simulated machine: taken at any moment, beside writers, seals and compactions, and cut short at any call. A
+//! restored database is in the model's state at exactly the backup's lsn.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ fn database(machine: &SimEnv, rng: &mut Rng, steps: usize) -> Run {
     run
 }
 
-/// Restores and opens what was backed up; it is the model's state at the backup's lsn, and can be written to.
+/// Restores and opens the backup, and compares it with the model's state at the backup's lsn. It can be written to.
 fn check_restored(machine: &SimEnv, states: &[State], what: &str) -> Lsn {
     let env = machine.env();
     let backup = backup::describe(&env, Path::new(DEST)).unwrap();
@@ -39,7 +39,7 @@ fn check_restored(machine: &SimEnv, states: &[State], what: &str) -> Lsn {
     check(&root, state, what);
     let rows: usize = state.values().map(|table| table.rows.len()).sum();
     assert_eq!(backup.rows, rows as u64, "{what}");
-    // It goes on from there.
+    // The database goes on from there.
     let mut later = Run::new(engine, backup.lsn.0, state.clone());
     let mut rng = Rng::new(backup.lsn.0);
     (0..60).for_each(|_| later.step(&mut rng));
@@ -59,7 +59,7 @@ fn a_backup_at_any_moment_restores_to_exactly_its_lsn() {
         let mut run = database(&machine, &mut rng, steps);
         let engine = run.engine.clone();
         let started = engine.root().lsn();
-        // The database lives on under the backup: every step of it is followed by some of theirs.
+        // The database goes on meanwhile: each step of the backup is followed by some steps of the run.
         let taken = engine
             .backup(Path::new(DEST), &mut |_| {
                 (0..rng.below(25)).for_each(|_| run.step(&mut rng));
@@ -213,13 +213,13 @@ fn damage_is_noticed_when_a_backup_is_taken_and_when_it_is_restored() {
         };
         run.engine.backup(Path::new(DEST), &mut |_| Ok(())).unwrap();
         let ending = if seed % 2 == 0 { "" } else { ".arrow" };
-        // Without rows there are no segments.
+        // There are no segments without rows.
         let Some((path, offset)) = hit(DEST, ending, &mut rng) else { return };
         let env = machine.env();
         let restored =
             backup::restore(&env, Path::new(DEST), Path::new(RESTORED), &Restore::default(), &mut |_| Ok(()));
         if path.ends_with("BACKUP") && restored.is_ok() {
-            // The case of a hexadecimal digit.
+            // A hexadecimal digit changed its case.
             return;
         }
         let error = restored.expect_err(&format!("seed {seed}: {} at {offset}", path.display()));
@@ -227,7 +227,7 @@ fn damage_is_noticed_when_a_backup_is_taken_and_when_it_is_restored() {
         assert!(error.to_string().contains(path.to_str().unwrap().trim_start_matches('/')), "{error}");
         assert!(!env.disk.exists(Path::new(RESTORED)).unwrap());
 
-        // A segment that was there when it was opened, and is not what it was.
+        // A segment that was whole when the database was opened is damaged now.
         let live: Vec<String> = run
             .engine
             .root()
@@ -265,13 +265,13 @@ fn a_folder_that_holds_something_is_no_place_for_a_backup() {
     assert_eq!(into(DIR).unwrap_err().kind(), Kind::Exists);
     assert_eq!(into("backups/one/inside").unwrap_err().kind(), Kind::Invalid);
     assert_eq!(machine.disk.files(), before, "nothing was touched");
-    // A backup is no data directory: it would be changed by being opened.
+    // A backup is not a data directory: opening would change it.
     let opened = Engine::open_stepped(env.clone(), Path::new(DEST), options());
     assert_eq!(opened.err().map(|error| error.kind()), Some(Kind::Damaged));
-    // An empty folder is one.
+    // An empty folder is accepted.
     env.disk.create_dir_all(Path::new("backups/empty")).unwrap();
     run.engine.backup(Path::new("backups/empty"), &mut ignore).unwrap();
-    // What cannot be reached is refused before anything is copied.
+    // A target that cannot be reached is refused before anything is copied.
     let lsn = backup::describe(&env, Path::new(DEST)).unwrap().lsn;
     for to in [Target::Lsn(lsn.next()), Target::Lsn(Lsn(lsn.0 - 1)), Target::Time(i64::MAX), Target::Time(0)]
     {
@@ -306,7 +306,7 @@ fn what_a_held_root_keeps_is_counted() {
     drop(held);
 }
 
-/// On a real machine: writers, and all background work, beside backup after backup.
+/// One backup after another on a real machine, beside writers and all background work.
 #[test]
 fn backups_beside_writers_hold_a_prefix_of_what_was_written() {
     let _limit = testkit::limit(120);
@@ -329,7 +329,7 @@ fn backups_beside_writers_hold_a_prefix_of_what_was_written() {
         });
         for round in 0..4 {
             let dest = dir.path().join(format!("backup-{round}"));
-            // Each is taken of more than the one before.
+            // Each backup holds more than the one before.
             while engine.status().seals < round {
                 std::thread::yield_now();
             }
@@ -377,7 +377,7 @@ fn settle(engine: &Engine) {
     while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {}
 }
 
-/// It said that the table had to be restored or dropped, and named the file of the backup.
+/// The error said that the table had to be restored or dropped, and named the file of the backup.
 #[test]
 fn a_backup_that_meets_a_damaged_key_run_has_it_made_anew() {
     let _limit = testkit::limit(60);
@@ -386,7 +386,7 @@ fn a_backup_that_meets_a_damaged_key_run_has_it_made_anew() {
     let sidecar = Path::new(&segment).with_extension("meta");
     let bytes = machine.disk.contents(&sidecar).unwrap();
     let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-    // The directory's entries of 24 bytes: tag, checksum, offset, length.
+    // The entries of the directory have 24 bytes: tag, checksum, offset, length.
     let entry = (0..bytes[12] as usize).map(|i| 16 + 24 * i).find(|at| bytes[*at] == 6).unwrap();
     machine.disk.flip_bit(&sidecar, number(entry + 8) + number(entry + 16) / 2);
     let error = engine.backup(Path::new(DEST), &mut |_| Ok(())).unwrap_err();

@@ -134,7 +134,7 @@ fn a_transaction_over_several_tables_happens_or_does_not() {
     assert_eq!(refused(&engine, both).kind(), Kind::Exists);
     let root = engine.root();
     assert_eq!(by_id(root.table("main.b").unwrap()).len(), 1);
-    // Made, filled and evolved in one commit.
+    // One commit creates the table, fills it and adds a column.
     let columns =
         vec![NewColumn { name: "x".into(), data_type: DataType::Bool, nullable: true, default: None }];
     commit(
@@ -197,8 +197,8 @@ fn named(full_name: &str) -> types::TableDef {
     types::TableDef { name: full_name.into(), ..keyed("x") }
 }
 
-/// `DELETE /v1/tables/POLYNYA.catalog` dropped the table: the reserved namespace was compared as it was written, and the table
-/// then found without regard to case.
+/// `DELETE /v1/tables/POLYNYA.catalog` dropped the table: the reserved namespace was compared exactly, and the table was
+/// then found regardless of case.
 #[test]
 fn nothing_reserved_is_written_in_any_spelling_of_its_name() {
     let _limit = testkit::limit(60);
@@ -243,7 +243,8 @@ fn nothing_reserved_is_written_in_any_spelling_of_its_name() {
     assert_eq!(by_id(engine.root().table("polynya.catalog").unwrap()), [(1, 1)].into());
 }
 
-/// A table `POLYNYA.idempotency`, which earlier versions let anybody make, kept every request with a key from being remembered.
+/// Earlier versions let anybody create a table `POLYNYA.idempotency`. It kept every request with a key from being
+/// remembered.
 #[test]
 fn who_sees_all_tables_drops_one_that_stands_in_the_reserved_namespace_by_mistake() {
     let _limit = testkit::limit(60);
@@ -260,7 +261,7 @@ fn who_sees_all_tables_drops_one_that_stands_in_the_reserved_namespace_by_mistak
     assert!(engine.root().table("POLYNYA.idempotency").is_none());
 }
 
-/// Namespaces that differ by case are one to the names in them: a key for one of them was told of a table in another.
+/// Names treat namespaces that differ by case as one: a key for one namespace learned of a table in another.
 #[test]
 fn a_name_that_hidden_things_have_in_another_case_is_refused_like_any_that_is_hidden() {
     let _limit = testkit::limit(60);
@@ -284,7 +285,7 @@ fn rows_acknowledged_from_memory_become_visible_once_durable() {
     commit(&engine, vec![create(plain("t"))]);
     let lazy = Transaction::new(vec![insert("t", &[(1, 1)], Mode::Append)]).ack(Ack::Memory);
     assert_eq!(engine.commit(&Principal::local(), lazy).unwrap().lsn, Lsn(0));
-    // A durable commit behind it in the queue carries it along.
+    // A durable commit after it in the queue carries it along.
     commit(&engine, vec![insert("t", &[(2, 2)], Mode::Append)]);
     assert_eq!(by_id(engine.root().table("main.t").unwrap()).len(), 2);
 }
@@ -377,7 +378,7 @@ fn a_failed_sync_refuses_writes_for_good_and_reads_go_on() {
     commit(&engine, vec![create(keyed("t")), insert("t", &[(1, 1)], Mode::Append)]);
     let mut acknowledged = vec![(1, 1)];
     let error = loop {
-        // The next one may be that of a file which is made ahead; that does no harm.
+        // The next sync may be that of a file that is made ahead; its failure does no harm.
         machine.disk.fail_sync(1);
         let row = (acknowledged.len() as i64 + 1, 2);
         match engine.commit(&Principal::local(), Transaction::new(vec![insert("t", &[row], Mode::Append)])) {

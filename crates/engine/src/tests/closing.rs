@@ -1,4 +1,4 @@
-//! What a closed database still gives, and closing from where one must not wait.
+//! A closed database: its held roots and views, and closing in a place that must not wait.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ fn a_closed_database_gives_no_new_view_and_held_roots_outlive_their_files() {
     engine.close().unwrap();
     assert_eq!(engine.view(&principal).unwrap_err().kind(), Kind::Closed);
 
-    // Somebody else drops the table, and its files go.
+    // Another process drops the table, and its files are removed.
     let other = Engine::open(Env::real(), dir.path(), options()).unwrap();
     let drop_table = Op::DropTable { table: "t".into(), if_exists: false };
     other.commit(&principal, Transaction::new(vec![drop_table])).unwrap();
@@ -44,7 +44,7 @@ fn a_closed_database_gives_no_new_view_and_held_roots_outlive_their_files() {
     drop(other);
     drop(Engine::open(Env::real(), dir.path(), options()).unwrap());
     assert!(!dir.path().join("tables/1").exists());
-    // Nothing of it was read before.
+    // The rows are read here for the first time.
     assert_eq!(by_id(root.table("main.t").unwrap()).len(), 100);
     assert_eq!(by_id(&view.table("t").unwrap()).len(), 100);
 }
@@ -61,7 +61,7 @@ fn the_last_handle_may_go_inside_a_commits_callback() {
         let (told, tell) = mpsc::channel();
         let inside = engine.clone();
         engine.submit(&Principal::local(), insert(&[(1, 1)]), move |result| {
-            // Until the other handle is dropped.
+            // Waits until the other handle is dropped.
             let _ = is_gone.recv();
             if explicitly {
                 inside.close().unwrap();

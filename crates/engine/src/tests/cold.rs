@@ -1,4 +1,4 @@
-//! Segments that are cold are compressed: when, at what pace, and what becomes of those who read them.
+//! Compression of cold segments: its time, its pace, and its effect on readers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl World {
         self.engine.root().table("main.t").unwrap().clone()
     }
 
-    /// Which segments are compressed, in row-id order.
+    /// Returns for each segment whether it is compressed, in row-id order.
     fn compressed(&self) -> Vec<bool> {
         self.table().segments().map(|segment| segment.is_compressed()).collect()
     }
@@ -116,7 +116,7 @@ fn who_holds_a_snapshot_keeps_the_file_as_it_was_and_it_goes_when_he_does() {
     assert_eq!(by_id(held.table("main.t").unwrap()).len(), 2_000);
     assert!(!held.table("main.t").unwrap().segments().any(|s| s.is_compressed()), "S1");
     drop(held);
-    // The reaper lets go of roots a little later, and a manifest that does not name the file comes first.
+    // The reaper drops roots a little later, and a manifest that does not name the file comes first.
     let mut tries = 0;
     while is_there(&world) {
         world.insert("t", 500);
@@ -127,7 +127,7 @@ fn who_holds_a_snapshot_keeps_the_file_as_it_was_and_it_goes_when_he_does() {
     }
 }
 
-/// A while after being made small it was made large again by each merge, and then small again.
+/// Each merge made a compressed segment large again for a while, and then it was compressed again.
 #[test]
 fn what_was_compressed_stays_so_when_it_is_merged_unless_that_is_off_now() {
     for off in [false, true] {
@@ -145,7 +145,7 @@ fn what_was_compressed_stays_so_when_it_is_merged_unless_that_is_off_now() {
         let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options(zstd_after)).unwrap();
         let mut world = World { machine, engine, next };
         assert_eq!(world.compressed(), [true, true, true]);
-        // A fourth neighbour.
+        // This makes a fourth neighbour.
         world.insert("t", 1_000);
         world.rest();
         let merged = world.compressed();
@@ -158,7 +158,7 @@ fn what_was_compressed_stays_so_when_it_is_merged_unless_that_is_off_now() {
         assert_eq!(world.compressed(), [!off]);
         let delete = (2_000..3_500).map(|id| vec![Value::Int64(id)]).collect();
         world.submit(Transaction::new(vec![Op::DeleteKeys { table: "t".into(), keys: delete }]));
-        // The next seal lets it be seen how much is deleted.
+        // The next seal makes the number of deleted rows visible.
         world.insert("t", 1_000);
         world.rest();
         assert_eq!(world.compressed(), [!off, false]);
@@ -167,7 +167,7 @@ fn what_was_compressed_stays_so_when_it_is_merged_unless_that_is_off_now() {
     }
 }
 
-/// The past is put away before a rewrite drops it, whatever the rewrite is for.
+/// A rewrite retains deleted rows for the past before it drops them, whatever its purpose.
 #[test]
 fn rows_deleted_before_a_segment_was_compressed_can_still_be_read_as_of_then() {
     let mut world = World::new(options(Some(Duration::from_secs(60))));
@@ -206,7 +206,7 @@ fn what_would_not_become_smaller_is_left_alone_and_not_tried_again() {
     assert!(!world.engine.step(Step::Background), "it is not looked at again and again");
 }
 
-/// A long rewrite is followed by a rest, so that a background thread is not taken up by them.
+/// A long rewrite is followed by a rest, so that rewrites do not take up a background thread.
 #[test]
 fn after_each_segment_there_is_a_rest_in_proportion_to_what_it_took() {
     let slow = Duration::from_secs(2);
@@ -224,7 +224,7 @@ fn after_each_segment_there_is_a_rest_in_proportion_to_what_it_took() {
     world.rest();
     clock.advance(DAY);
     let compressed = |world: &World| world.engine.status().compressions;
-    // The first is compressed on a machine where that takes a while.
+    // The first segment is compressed on a machine where that takes a while.
     let is_slow = Arc::new(AtomicBool::new(true));
     world.machine.disk.lose_syncs({
         let (clock, is_slow) = (clock.clone(), is_slow.clone());

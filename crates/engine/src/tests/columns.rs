@@ -1,4 +1,4 @@
-//! Many writers that bring new columns to one table at once.
+//! Many writers that add new columns to one table at once.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -54,7 +54,7 @@ fn values(engine: &Engine, name: &str) -> Vec<Value> {
     values
 }
 
-/// Of twelve clients that brought new columns to one table at once half were refused, since each had thought of another
+/// Half of twelve clients that added new columns to one table at once were refused, since each was prepared for another
 /// definition.
 #[test]
 fn writers_that_bring_new_columns_at_once_are_all_served() {
@@ -64,7 +64,7 @@ fn writers_that_bring_new_columns_at_once_are_all_served() {
     let told = Told::default();
     submit(&engine, &told, Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: false }]));
     commit(&engine);
-    // All prepared against the same root: columns of their own, and some in common.
+    // All are prepared against the same root: some columns are their own, some are shared.
     for id in 0..12 {
         submit(&engine, &told, bring(id, &format!("own_{id}"), DataType::Int64));
         submit(&engine, &told, bring(100 + id, &format!("shared_{}", id % 3), DataType::String));
@@ -98,11 +98,11 @@ fn where_more_than_columns_behind_has_changed_rows_are_read_again() {
     let alter = |changes| Transaction::new(vec![Op::AlterTable { table: "t".into(), changes }]);
     let rename = |from: &str, to: &str| AlterAction::RenameColumn { from: from.into(), to: to.into() };
     let cases = [
-        // What `v` means is another column by then.
+        // `v` means another column by then.
         (alter(vec![rename("v", "w")]), bring(1, "x", DataType::Int64)),
-        // The same name, of another type.
+        // The name is the same, the type is another.
         (bring(2, "y", DataType::String), bring(3, "y", DataType::Int64)),
-        // Names that differ by case alone.
+        // The names differ only by case.
         (bring(4, "z", DataType::Int64), bring(5, "Z", DataType::Int64)),
     ];
     for (first, second) in cases {

@@ -11,7 +11,7 @@ use vfs::{Clock, Env};
 use super::support::{batch, by_id, contents, keyed, plain};
 use crate::{Engine, Mode, Op, Options, Transaction};
 
-/// Small heads, so that seals and compactions run beside the test.
+/// Options with small heads, so that seals and compactions run beside the test.
 fn busy_options() -> Options {
     Options {
         seal_bytes: 32 << 10,
@@ -56,7 +56,7 @@ fn compare_and_set_from_many_threads_loses_no_increment() {
     assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(7, threads * rounds)].into());
 }
 
-/// A root, the number of rows in `p` and the rows of `k` when it was taken.
+/// A root with the number of rows of `p` and the rows of `k` when it was taken.
 type Held = (Arc<crate::Root>, usize, BTreeMap<RowId, (i64, i64)>);
 
 #[test]
@@ -80,7 +80,7 @@ fn a_held_root_never_changes_while_writers_seal_and_compact_under_it() {
                     }
                     let rows: Vec<(i64, i64)> =
                         (0..50).map(|i| (writer + 2 * ((round + i) % 500), round)).collect();
-                    // Both tables in one commit: readers see equal counts of rounds in both or S2 is broken.
+                    // Both tables change in one commit: if readers see different numbers of rounds in them, S2 is broken.
                     let ops = vec![
                         Op::Insert { table: "k".into(), batch: batch(&rows), mode: Mode::Upsert },
                         Op::Insert { table: "p".into(), batch: batch(&rows[..1]), mode: Mode::Append },
@@ -94,14 +94,14 @@ fn a_held_root_never_changes_while_writers_seal_and_compact_under_it() {
         scope.spawn(move || {
             let mut held: Vec<Held> = Vec::new();
             let target = testkit::scaled(4_000).max(600) as i64;
-            // The pool is shared by all databases of the process: the first seal may have to wait for its turn.
+            // All databases of the process share the pool: the first seal may have to wait for its turn.
             while written.load(Ordering::Relaxed) < target || engine.status().seals == 0 {
                 let _read = vfs::read_path();
                 let root = engine.root();
                 let (k, p) = (root.table("main.k").unwrap(), root.table("main.p").unwrap());
                 let newest = contents(p).into_values().next_back();
                 if let Some((id, round)) = newest {
-                    // The last commit's row in `p` has its twin in `k`, at this or (by the same writer) no later round.
+                    // The last commit's row in `p` has its twin in `k`, which the same writer wrote.
                     let twin = by_id(k).get(&id).copied();
                     assert!(twin.is_some_and(|v| v >= round - 1), "{twin:?} for round {round}");
                 }
@@ -121,7 +121,7 @@ fn a_held_root_never_changes_while_writers_seal_and_compact_under_it() {
     assert_eq!(status.background_errors, 0);
 }
 
-/// A clock that knows on which threads the time was asked for, and fails once where it is told to, in a thread that commits.
+/// A clock that records the threads that read it. On request it panics once, in a thread that commits.
 #[derive(Debug)]
 struct Watch {
     real: Arc<dyn Clock>,
@@ -157,7 +157,7 @@ fn watched(dir: &testkit::TempDir) -> (Engine, Arc<Watch>) {
     (engine, watch)
 }
 
-/// The commit thread asks for the time of each group: whether it was it that made them.
+/// Returns true if the commit thread made the last groups: it reads the clock for each of them.
 fn commits_by_the_commit_thread(watch: &Watch) -> bool {
     std::mem::take(&mut *watch.asked.lock().unwrap()).contains("pn-commit")
 }
@@ -167,7 +167,7 @@ fn a_lone_writer_commits_in_its_own_thread_and_whoever_does_not_wait_does_not() 
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("engine");
     let (engine, watch) = watched(&dir);
-    // It may still be on its way to sleep.
+    // The commit thread may still be on its way to sleep.
     let mut tries = 0;
     while tries < 100 && {
         insert(&engine, "t", &[(1, tries)], Mode::Upsert).unwrap();
@@ -181,7 +181,7 @@ fn a_lone_writer_commits_in_its_own_thread_and_whoever_does_not_wait_does_not() 
     engine.submit(&Principal::local(), transaction, move |result| sender.send(result).unwrap());
     receiver.recv().unwrap().unwrap();
     assert!(commits_by_the_commit_thread(&watch));
-    // Nor does one that others should not wait for.
+    // A thread that others should not wait for does not commit itself.
     let background = crate::threads::Class::Background;
     let of_another = engine.clone();
     let nice = background.spawn("nice", move || insert(&of_another, "t", &[(3, 3)], Mode::Append));
@@ -190,7 +190,7 @@ fn a_lone_writer_commits_in_its_own_thread_and_whoever_does_not_wait_does_not() 
     assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(1, tries), (2, 2), (3, 3)].into());
 }
 
-/// Without waiting for those who were just answered, each sync does for every other of them.
+/// A sync that did not wait for the threads just answered would serve only every other one.
 #[test]
 fn threads_that_come_back_at_once_share_a_sync() {
     let _limit = testkit::limit(120);
@@ -239,7 +239,7 @@ fn what_is_acknowledged_to_any_kind_of_writer_is_there_after_closing_under_them(
         let before = engine.root().table("main.t").unwrap().rows();
         let acknowledged = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            // So many of each kind that a sync waits for them.
+            // There are so many of each kind that a sync waits for them.
             for writer in 0..20 {
                 let (engine, acknowledged) = (&engine, &acknowledged);
                 scope.spawn(move || {
@@ -275,7 +275,7 @@ fn what_is_acknowledged_to_any_kind_of_writer_is_there_after_closing_under_them(
     }
 }
 
-/// They were answered when the database closed.
+/// They were answered only when the database closed.
 #[test]
 fn a_bug_met_in_the_commit_thread_is_told_to_all_who_wait() {
     let _limit = testkit::limit(60);
@@ -297,7 +297,8 @@ fn a_bug_met_in_the_commit_thread_is_told_to_all_who_wait() {
         submit(id);
     }
     drop(sender);
-    // Of the group that it was met in, which may be all the rest, nobody is told: their ends are let go of. All others are.
+    // The writers of the group in which the panic happened, which may be all the rest, get no answer: their senders are
+    // dropped. All others get one.
     let answers: BTreeMap<i64, Option<Kind>> = receiver.iter().collect();
     let kept = answers.values().take_while(|error| error.is_none()).count() as i64;
     assert!(answers.values().skip(kept as usize).all(|error| *error == Some(Kind::Latched)), "{answers:?}");
@@ -316,7 +317,7 @@ fn a_bug_met_in_a_callers_thread_ends_writing_and_nothing_else() {
     let (engine, watch) = watched(&dir);
     insert(&engine, "t", &[(1, 1)], Mode::Append).unwrap();
     watch.fails.store(true, Ordering::Relaxed);
-    // Whichever thread it is met in.
+    // The panic may happen in any thread that commits.
     assert!(insert(&engine, "t", &[(2, 2)], Mode::Append).is_err());
     assert!(!watch.fails.load(Ordering::Relaxed));
     for _ in 0..2 {
@@ -330,7 +331,7 @@ fn a_bug_met_in_a_callers_thread_ends_writing_and_nothing_else() {
     assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(1, 1)].into());
 }
 
-/// Whatever of it the sync was for, and whoever came meanwhile.
+/// All writers are told, both those of the failed sync and those that came meanwhile.
 #[test]
 fn when_a_sync_fails_all_are_told_and_what_was_acknowledged_is_there() {
     let _limit = testkit::limit(120);
@@ -347,7 +348,7 @@ fn when_a_sync_fails_all_are_told_and_what_was_acknowledged_is_there() {
             for writer in 0..16 {
                 let (engine, acknowledged) = (&engine, &acknowledged);
                 scope.spawn(move || {
-                    // It may be another's: of a file for later, say.
+                    // The failed sync may be another one, for example that of a file made ahead.
                     for i in 0..100 {
                         let id = 1_000_000 * writer + i;
                         let (sender, receiver) = mpsc::channel();

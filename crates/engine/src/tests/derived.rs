@@ -1,4 +1,4 @@
-//! Materializers: the contract that all of them must hold, held by a small one, and broken by others.
+//! Materializers: a small one holds the contract of all of them, and faulty ones break it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
@@ -18,17 +18,17 @@ use super::support::{batch, contents, keyed};
 use crate::contract::Trial;
 use crate::{Engine, Mode, Op, Options, Root, State, Step, Transaction};
 
-/// Keeps each live row's `v` by row id, as a file that is written anew by each step.
+/// Keeps the `v` of each live row by row id, in a file that each step rewrites.
 #[derive(Default)]
 pub struct Listing {
-    /// What it must not do and does, to see whether the contract notices.
+    /// A fault, to see whether the contract notices it.
     fault: Option<Fault>,
     files: AtomicU64,
-    /// So many steps panic.
+    /// Number of steps that panic.
     panics: AtomicU64,
-    /// So often nothing can be removed of a table that is gone.
+    /// Number of times that the files of a table that is gone cannot be removed.
     pub stays: AtomicU64,
-    /// What another thread does while it removes what is of a table that is gone.
+    /// Action of another thread during the removal of files of a table that is gone.
     pub beside: std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Rows that readers may lack; 0: any number.
     lag_rows: u64,
@@ -159,7 +159,7 @@ impl Listing {
     }
 }
 
-/// What a reader sees through a listing and the tail.
+/// The rows that a reader sees through a listing and the tail.
 fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Rows> {
     let mut rows = (*position.published::<Rows>().unwrap()).clone();
     for row in table.deleted_since(&position.checkpoint)? {
@@ -273,7 +273,7 @@ fn what_is_derived_follows_its_table_over_restarts_and_goes_with_it() {
     engine.close().unwrap();
 }
 
-/// Takes its time to clean up, and tells how often a step was begun meanwhile.
+/// Takes its time to clean up, and counts the steps that begin meanwhile.
 #[derive(Default)]
 struct Tidy {
     listing: Listing,
@@ -325,7 +325,7 @@ impl Materializer for Tidy {
     }
 }
 
-/// What the next step was making, and no checkpoint named yet, was removed with what the last one had replaced.
+/// Files of the next step, which no checkpoint named yet, were removed with those that the last step had replaced.
 #[test]
 fn a_step_begins_when_what_the_last_one_replaced_is_gone() {
     let _limit = testkit::limit(120);
@@ -337,7 +337,7 @@ fn a_step_begins_when_what_the_last_one_replaced_is_gone() {
     engine
         .commit(&me, Transaction::new(vec![Op::CreateTable { def: keyed("t"), if_absent: false }]))
         .unwrap();
-    // Steps of 17 rows: there is always another one to do.
+    // A step takes 17 rows: there is always another one to do.
     let rows: Vec<(i64, i64)> = (0..600).map(|i| (i, i)).collect();
     engine.commit(&me, Transaction::insert("t", batch(&rows), Mode::Upsert)).unwrap();
     wait_for(&engine, "main.t");
@@ -365,7 +365,7 @@ fn an_idle_database_does_not_look_at_its_materializers() {
     engine.close().unwrap();
 }
 
-/// A step that always fails left its table's writers refused for good, and one that panicked did not even say why.
+/// A step that always fails left the writers of its table refused for good, and one that panicked did not even report why.
 #[test]
 fn writers_do_not_wait_for_a_materializer_that_fails_and_it_says_so_until_it_works_again() {
     let _limit = testkit::limit(120);
@@ -388,7 +388,7 @@ fn writers_do_not_wait_for_a_materializer_that_fails_and_it_says_so_until_it_wor
 
     listing.panics.store(u64::MAX, Ordering::Relaxed);
     let start = Instant::now();
-    // What comes before the first failure may be refused: until then it only is slow.
+    // Writes before the first failure may be refused: until then the materializer is only slow.
     let mut next = 1_000;
     while standing().error.is_none() {
         let _ = insert(next);
@@ -415,7 +415,7 @@ fn writers_do_not_wait_for_a_materializer_that_fails_and_it_says_so_until_it_wor
     engine.close().unwrap();
 }
 
-/// Index builds once went on until nothing was left for the log.
+/// Index builds went on until no room was left for the log.
 #[test]
 fn where_the_disk_has_little_room_nothing_is_derived_until_it_has_more() {
     let _limit = testkit::limit(120);
@@ -452,7 +452,7 @@ fn where_the_disk_has_little_room_nothing_is_derived_until_it_has_more() {
     engine.close().unwrap();
 }
 
-/// Under a steady stream it went on in haste for ever: there was always a row that had come meanwhile.
+/// The hurried materializer never stopped hurrying under a steady stream: there was always a row that had come meanwhile.
 #[test]
 fn who_was_in_a_hurry_waits_for_what_was_there_and_for_no_more() {
     let _limit = testkit::limit(60);
@@ -490,7 +490,7 @@ fn who_was_in_a_hurry_waits_for_what_was_there_and_for_no_more() {
     assert_eq!(stands(), Some(asked), "a row that came since is waited for no more");
 }
 
-/// Asked to hurry, it says that there is nothing to do now, as while a reader holds what it is to remove.
+/// A materializer that has nothing to do now although it is hurried, as while a reader holds files that it is to remove.
 #[derive(Default)]
 struct Waiting {
     steps: AtomicU64,
@@ -529,7 +529,7 @@ impl Materializer for Waiting {
     }
 }
 
-/// It was asked again at once, for as long as the reader had what it held.
+/// It was asked again at once, for as long as the reader held the files.
 #[test]
 fn who_says_later_although_hurried_is_asked_again_later() {
     let machine = sim::SimEnv::new(7);
@@ -554,17 +554,17 @@ fn who_says_later_although_hurried_is_asked_again_later() {
     assert_eq!(steps(), 1);
     machine.clock.advance(Duration::from_millis(60));
     assert_eq!(steps(), 2);
-    // Hurried once more while it waits, it is asked at once.
+    // A second call of `hurry` while it waits makes it step at once.
     engine.hurry("waiting", table);
     assert_eq!(steps(), 3);
-    // Its pause ends with the table, and wakes nobody any more.
+    // Its pause ends with the table, and wakes the pool no more.
     submit(Op::DropTable { table: "t".into(), if_exists: false });
     machine.clock.advance(Duration::from_millis(60));
     assert_eq!(steps(), 3);
     assert!(engine.shared_weak().upgrade().unwrap().background.lock().pauses.is_empty());
 }
 
-/// What was derived of rows that cannot be read was built anew, from the first row on, each time that failed.
+/// Derived data of rows that cannot be read was rebuilt, from the first row on, after each failure.
 #[test]
 fn where_rows_cannot_be_read_nothing_is_built_anew_for_it() {
     let machine = sim::SimEnv::new(8);

@@ -1,4 +1,4 @@
-//! Rows that ended leave the files of their table when that is asked for.
+//! Erasures: deleted rows leave the files of their table on request.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,14 +38,14 @@ fn files_with(machine: &SimEnv, text: &str) -> Vec<PathBuf> {
     machine.disk.files().into_iter().filter(of_table).filter(has).collect()
 }
 
-/// Rows in a sealed and merged table, in its history and in its head; some of them end in each.
+/// Writes rows to a table that is sealed, merged, and has a history and a head; some rows end in each of them.
 fn busy(engine: &Engine) -> Lsn {
     commit(engine, Op::CreateTable { def: keyed("t"), if_absent: false });
     for round in 0..5i64 {
         let rows: Vec<(i64, i64)> = (0..70).map(|id| (1000 * round + id, 770_000 + round)).collect();
         commit(engine, upsert(&rows));
     }
-    // Replaced, so that the old rows are history once they are merged.
+    // These rows replace others, so that the old ones are history once they are merged.
     let rows: Vec<(i64, i64)> = (0..60).map(|id| (id, 880_000)).collect();
     commit(engine, upsert(&rows));
     delete(engine, &[1_001, 2_001, 4_001])
@@ -84,7 +84,7 @@ fn neither_segments_nor_history_hold_what_was_deleted() {
     assert_eq!(by_id(&table), before);
     assert!(!files_with(&machine, "1002/770001").is_empty(), "what lives stays");
     assert_eq!((table.head_deleted(), table.segments_with_deletes().count(), table.past_bytes()), (0, 0, 0));
-    // The past begins with it, and a start knows that.
+    // The past begins with the erasure, and a restart knows that.
     let past = |engine: &Engine| {
         let view = engine.view(&Principal::local()).unwrap();
         view.at(Lsn(lsn.0 - 1)).and_then(|then| then.table("t")).unwrap_err().kind()
@@ -95,13 +95,13 @@ fn neither_segments_nor_history_hold_what_was_deleted() {
     settle(&engine);
     assert_eq!(by_id(engine.root().table("main.t").unwrap()), before);
     assert_eq!(past(&engine), Kind::NotFound);
-    // Again there is nothing to do.
+    // A second erasure finds nothing to do.
     let again = erase(&engine, lsn);
     again.ended.clone().unwrap().unwrap();
     assert_eq!((again.segments_rewritten, again.history_segments), (0, 0), "{again:?}");
 }
 
-/// A merge that began between an erasure's first piece and its commit put away rows that were to be forgotten.
+/// A merge that began between an erasure's first piece and its commit retained rows that were to be dropped.
 #[test]
 fn nothing_is_merged_while_the_past_is_being_forgotten() {
     let _limit = testkit::limit(120);
@@ -111,7 +111,7 @@ fn nothing_is_merged_while_the_past_is_being_forgotten() {
     let rows: Vec<(i64, i64)> = (0..200).map(|id| (id, 770_000 + id)).collect();
     commit(&engine, upsert(&rows));
     settle(&engine);
-    // So many that a merge is due as well, once background work looks.
+    // These deletes make a merge due as well, once background work looks.
     let table = engine.root().table("main.t").unwrap().def().id;
     let rows =
         super::support::contents(engine.root().table("main.t").unwrap()).into_keys().take(120).collect();
@@ -156,7 +156,7 @@ fn files_that_a_reader_holds_are_waited_for() {
     assert_eq!(files_with(&machine, "1001/770001"), [] as [PathBuf; 0]);
 }
 
-/// Each that went further took the place of the one under way and began at its beginning: asked often enough, none ended.
+/// Each erasure that went further replaced the running one and began at its start: with frequent requests none ended.
 #[test]
 fn whoever_asks_for_more_waits_for_what_is_under_way() {
     let _limit = testkit::limit(120);
@@ -208,7 +208,7 @@ fn an_erasure_ends_with_its_table_and_with_the_database() {
     assert_eq!(engine.erase(table, lsn).unwrap_err().kind(), Kind::Closed);
 }
 
-/// Without power at any call, asked again it ends as if nothing had happened.
+/// The power fails at some call of the disk. The repeated erasure ends as if nothing had happened.
 #[test]
 fn an_erasure_that_was_cut_short_is_done_when_it_is_asked_again() {
     let _limit = testkit::limit(600);
@@ -229,7 +229,7 @@ fn an_erasure_that_was_cut_short_is_done_when_it_is_asked_again() {
         machine.disk.crash_at(call);
         let table = engine.root().table("main.t").unwrap().def().id;
         let _ = engine.erase(table, lsn);
-        // A machine without power does nothing more, however often it is asked.
+        // A machine without power does nothing more, however often it is stepped.
         for _ in 0..300 {
             let _ = engine.step(Step::Commit) | engine.step(Step::Sync) | engine.step(Step::Background);
         }
@@ -246,7 +246,7 @@ fn an_erasure_that_was_cut_short_is_done_when_it_is_asked_again() {
     }
 }
 
-/// An index that is dropped was not asked for what its files hold, and these were not waited for.
+/// An erasure did not ask a dropped index about its files, and did not wait for their removal.
 #[test]
 fn what_was_derived_once_is_waited_for_until_its_files_are_removed() {
     let _limit = testkit::limit(120);
@@ -261,14 +261,14 @@ fn what_was_derived_once_is_waited_for_until_its_files_are_removed() {
     assert!(held.derived("listing", table).is_some());
     let rename = types::AlterAction::RenameTable { to: "other".into() };
     commit(&engine, Op::AlterTable { table: "t".into(), changes: vec![rename] });
-    // A listing does not follow it under that name, which is looked at when its indexes change.
+    // A listing does not follow the table under that name, which is checked when its indexes change.
     let index =
         types::NewIndex { kind: "column".into(), columns: vec!["v".into()], ..types::NewIndex::default() };
     commit(&engine, Op::AlterIndexes { table: "other".into(), drop: Vec::new(), add: vec![index] });
     let dir = format!("/db/derived/listing/{table}");
     let files = || machine.disk.files().into_iter().filter(|path| path.starts_with(&dir)).count();
     assert!(files() > 0, "a reader holds them");
-    // Segments alone are let go of.
+    // The segments are released; the position still holds the files.
     let position = held.derived("listing", table).unwrap().clone();
     drop(held);
     let erasure = engine.erase(table, lsn).unwrap();
@@ -288,7 +288,8 @@ fn what_was_derived_once_is_waited_for_until_its_files_are_removed() {
     assert_eq!(files(), 0);
 }
 
-/// What could not be removed lay there until the database was opened again, and nobody was told; erasures of its table failed as long.
+/// Files that could not be removed stayed until the database was opened again, and nothing reported it. Erasures of their
+/// table failed for as long.
 #[test]
 fn what_was_derived_and_cannot_be_removed_is_tried_again() {
     let _limit = testkit::limit(120);
@@ -326,7 +327,7 @@ fn what_was_derived_and_cannot_be_removed_is_tried_again() {
     assert!(state.ended.is_some_and(|outcome| outcome.is_ok()) && state.error.is_none());
     assert_eq!(files(), 0);
 
-    // The same of a table that is dropped: nobody waits for it.
+    // Files of a dropped table are retried too, although no erasure waits for them.
     let rename = types::AlterAction::RenameTable { to: "t".into() };
     commit(&engine, Op::AlterTable { table: "other".into(), changes: vec![rename] });
     work(2);
@@ -339,7 +340,8 @@ fn what_was_derived_and_cannot_be_removed_is_tried_again() {
     assert_eq!(files(), 0);
 }
 
-/// A thread that looked for work while another one tried let that one begin with the shortest wait again, once a second for ever.
+/// A thread that looked for work while another one tried reset the back-off of that one to the shortest wait, which then
+/// came once a second for ever.
 #[test]
 fn what_cannot_be_removed_is_tried_less_and_less_often_whoever_looks_for_work_meanwhile() {
     let _limit = testkit::limit(120);

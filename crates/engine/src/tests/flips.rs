@@ -1,4 +1,4 @@
-//! A flipped bit in any file of a database is told, and nothing wrong is served.
+//! A flipped bit in any file of a database is reported, and nothing wrong is served.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use types::{Kind, RowId, Value};
 use super::simulated::{DIR, Run, State, check, options};
 use crate::{Engine, Root};
 
-/// The last lsn that something on the disk proves to have been durable: a manifest, or a later frame. Frames behind it
-/// are those of the last sync, which nobody had time to vouch for: damage there looks like a torn tail.
+/// The last lsn that something on the disk proves to be durable: a manifest, or a later frame. Frames after it are those of
+/// the last sync, for which nothing vouches yet: damage there looks like a torn tail.
 fn proven(machine: &SimEnv) -> u64 {
     let (env, dir) = (machine.env(), Path::new(DIR));
     let manifest = crate::manifest::read(&env, dir).unwrap().unwrap();
@@ -23,7 +23,7 @@ fn proven(machine: &SimEnv) -> u64 {
     proven.0
 }
 
-/// A random flipped bit in one of the files that `picks`, after a run and a kill.
+/// Flips a random bit in one of the files that `picks` selects, after a run and a kill.
 fn flipped(seed: u64, picks: impl Fn(&str) -> bool) {
     let mut rng = Rng::new(seed);
     let machine = SimEnv::new(seed);
@@ -55,7 +55,7 @@ fn flipped(seed: u64, picks: impl Fn(&str) -> bool) {
     let told = engine.status().write_error;
     if let Some(error) = &told {
         assert!(matches!(error.kind(), Kind::Damaged), "{what}: {error}");
-        // What is left of the rows may lack what lay behind the damage, never show what was not.
+        // The remaining rows may lack those behind the damage, but never show rows that were not there.
         return check_part(&root, &states, &what);
     }
     assert!(
@@ -69,7 +69,7 @@ fn flipped(seed: u64, picks: impl Fn(&str) -> bool) {
     check(&root, &states[root.lsn().0 as usize], &what);
 }
 
-/// What can be read is right; what cannot says that it is damaged.
+/// Checks that readable rows are right, and that unreadable ones are reported as damaged.
 fn check_part(root: &Root, states: &[State], what: &str) {
     let Some(state) = states.get(root.lsn().0 as usize) else { return };
     for table in root.tables() {
@@ -85,8 +85,8 @@ fn check_part(root: &Root, states: &[State], what: &str) {
                                 other => panic!("{other:?}"),
                             };
                         let (id, pair) = (RowId(int(0) as u64), (int(2), int(3)));
-                        // A delete that lay behind the damage is unknown, so a row may be there that was to go; but its
-                        // values are those that it had.
+                        // A delete behind the damage is unknown, so a row may be there that was deleted; but its values are
+                        // those that it had.
                         let had = states.iter().any(|s| {
                             let of = s.get(table.def().name.strip_prefix("main.").unwrap());
                             of.and_then(|of| of.rows.get(&id)) == Some(&pair)

@@ -1,4 +1,4 @@
-//! Open transactions on a real disk: what they see, what others see of them, who wins, and what they may take.
+//! Open transactions on a real disk: isolation, conflicts, savepoints and limits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ fn begin(engine: &Engine) -> OpenTransaction {
     engine.begin(&Principal::local()).unwrap()
 }
 
-/// A transaction of one operation.
+/// Commits a transaction of one operation.
 fn alone(engine: &Engine, op: Op) -> crate::Committed {
     engine.commit(&Principal::local(), Transaction::new(vec![op])).unwrap()
 }
@@ -55,7 +55,7 @@ fn newest(engine: &Engine, table: &str) -> BTreeMap<i64, i64> {
     by_id(engine.root().table(&format!("main.{table}")).unwrap())
 }
 
-/// What a key lookup finds.
+/// Returns the value that a key lookup finds.
 fn looked_up(transaction: &OpenTransaction, table: &str, id: i64) -> Option<i64> {
     let table = transaction.view().unwrap().table(table).unwrap();
     let bytes = key::encode_values(&[DataType::Int64], &[Value::Int64(id)]).unwrap();
@@ -89,7 +89,7 @@ fn own_writes_are_seen_inside_at_once_and_outside_after_the_commit() {
     assert_eq!(seen(&t, "p"), [(1, 1), (2, 2), (3, 3)].into());
     assert_eq!(newest(&engine, "k"), [(1, 10), (2, 20), (3, 30)].into());
     assert_eq!(newest(&engine, "p"), [(1, 1)].into());
-    // A value of one's own may be changed and read again, as often as one likes.
+    // A value written in the transaction may be changed and read again, any number of times.
     t.apply(vec![upsert("k", &[(4, 41)])]).unwrap();
     t.apply(vec![upsert("k", &[(4, 42)]), delete("k", 2)]).unwrap();
     assert_eq!(seen(&t, "k"), [(3, 30), (4, 42)].into());
@@ -122,9 +122,9 @@ fn what_others_commit_is_not_seen_inside() {
     assert_eq!(seen(&touched, "k"), [(1, 10), (5, 50)].into());
     assert_eq!(looked_up(&touched, "k", 2), None);
     assert_eq!(untouched.view().unwrap().table("new").unwrap_err().kind(), Kind::NotFound);
-    // Nothing was written in there, so nothing is committed.
+    // This transaction wrote nothing, so it commits nothing.
     assert_eq!(untouched.commit().unwrap().committed.count, 0);
-    // It wrote what nobody else wrote.
+    // It wrote keys that nobody else wrote.
     touched.commit().unwrap();
     assert_eq!(newest(&engine, "k"), [(1, 11), (2, 22), (5, 50)].into());
 }
@@ -152,13 +152,13 @@ fn the_first_committer_wins_and_the_conflict_names_table_and_key() {
     assert!(run(delete("k", 1), delete("k", 1)).contains("id = 1"));
     assert!(run(insert("k", &[(7, 1)]), insert("k", &[(7, 2)])).contains("id = 7"));
     assert!(run(upsert("k", &[(7, 1)]), upsert("k", &[(7, 2)])).contains("id = 7"));
-    // A writer that is no open transaction wins as well.
+    // A writer that is not an open transaction wins as well.
     let t = begin(&engine);
     t.apply(vec![upsert("k", &[(2, 5)])]).unwrap();
     alone(&engine, upsert("k", &[(2, 6)]));
     assert!(conflict(t.commit()).contains("id = 2"));
 
-    // Without a key it is the row.
+    // The row is in conflict if the table has no key.
     alone(&engine, insert("p", &[(1, 1)]));
     let row = *contents(engine.root().table("main.p").unwrap()).first_key_value().unwrap().0;
     let (a, b) = (begin(&engine), begin(&engine));
@@ -202,7 +202,7 @@ fn a_conflict_shows_keys_of_any_type_as_people_write_them() {
     assert!(text.contains(&key), "{text}");
 }
 
-/// Each read what the other wrote, and none wrote what the other wrote: snapshot isolation lets both commit.
+/// Each transaction read a key that the other wrote, and none wrote a key of the other: snapshot isolation lets both commit.
 #[test]
 fn write_skew_is_allowed() {
     let _limit = testkit::limit(60);
@@ -211,7 +211,7 @@ fn write_skew_is_allowed() {
     alone(&engine, insert("k", &[(1, 1), (2, 1)]));
     let (a, b) = (begin(&engine), begin(&engine));
     for (t, mine) in [(&a, 1), (&b, 2)] {
-        // "At least one stays on duty", each believes.
+        // Each believes that "at least one stays on duty".
         assert_eq!(seen(t, "k").values().sum::<i64>(), 2);
         t.apply(vec![upsert("k", &[(mine, 0)])]).unwrap();
     }
@@ -238,11 +238,11 @@ fn a_savepoint_brings_back_what_was_there() {
     assert_eq!(seen(&t, "k"), [(1, 11), (2, 20)].into());
     assert_eq!([1, 2, 3].map(|id| looked_up(&t, "k", id)), [Some(11), Some(20), None]);
     assert_eq!(t.rollback_to("b").unwrap_err().kind(), Kind::NotFound, "it came after");
-    // It stays, and can be gone back to again.
+    // The savepoint stays, so the transaction can go back to it again.
     t.apply(vec![upsert("k", &[(4, 40)])]).unwrap();
     t.rollback_to("a").unwrap();
     t.apply(vec![upsert("k", &[(5, 50)])]).unwrap();
-    // The newest of a name counts until it is released.
+    // The newest savepoint of a name counts until it is released.
     t.savepoint("a").unwrap();
     t.apply(vec![upsert("k", &[(6, 60)])]).unwrap();
     t.rollback_to("a").unwrap();
@@ -302,7 +302,7 @@ fn what_an_insert_does_about_a_key_is_the_same_as_outside() {
     let error = t.apply(vec![with(Mode::CompareAndSet(vec![own]), &[(3, 34)])]).unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict);
     t.apply(vec![with(Mode::CompareAndSet(vec![None]), &[(4, 40)])]).unwrap();
-    // A key that is taken from one row and given to another.
+    // The update takes a key from one row and gives it to another.
     let view = t.view().unwrap();
     let rows = contents(&view.table("k").unwrap());
     let of = |id: i64| *rows.iter().find(|(_, row)| row.0 == id).unwrap().0;
@@ -361,7 +361,7 @@ fn the_answer_tells_where_the_rows_of_each_operation_are() {
     alone(&engine, insert("k", &[(1, 0), (2, 0), (3, 0)]));
     alone(&engine, insert("p", &[(0, 0)]));
     let t = begin(&engine);
-    // Others take the ids that were given provisionally.
+    // Others take the row ids that were given provisionally.
     alone(&engine, insert("k", &[(50, 0), (51, 0)]));
     alone(&engine, insert("p", &[(9, 9); 5]));
     let written = t
@@ -425,7 +425,7 @@ fn increments_of_many_threads_are_all_there() {
     assert_eq!(engine.status().transactions_open, 0);
 }
 
-/// Accounts in two tables; readers of roots and of open transactions must never see money on its way.
+/// Accounts are in two tables; readers of roots and of open transactions must never see money on its way.
 #[test]
 fn transfers_between_tables_are_atomic_to_readers() {
     let _limit = testkit::limit(180);
@@ -504,10 +504,10 @@ fn what_one_and_all_may_write_is_bounded() {
     assert_eq!(error.kind(), Kind::TooLarge);
     assert!(error.message().contains("at most 1 MiB"), "{error}");
     assert!((1..=5).contains(&times), "{times} times 5,000 rows of about 30 bytes and 32 more each");
-    // It stays usable: what fitted is there.
+    // The transaction stays usable: the rows that fitted are there.
     assert_eq!(seen(&t, "k").len() as i64, times * 5_000);
     t.apply(vec![upsert("k", &[(1, 2)])]).unwrap();
-    // Savepoints hold what is undone, so they are bounded too.
+    // Savepoints hold undone writes, so they are bounded too.
     let mut kept = 0;
     let error = loop {
         match t.savepoint("s") {
@@ -536,7 +536,7 @@ fn what_one_and_all_may_write_is_bounded() {
     assert_eq!(newest(&engine, "k").len(), 5_000);
 }
 
-/// Nobody comes back for it, and yet what it holds is let go of.
+/// Its client never comes back, and yet its memory and its root are released.
 #[test]
 fn a_transaction_that_is_left_alone_is_rolled_back_on_time() {
     let _limit = testkit::limit(60);
@@ -562,7 +562,7 @@ fn a_transaction_that_is_left_alone_is_rolled_back_on_time() {
         assert!(error.message().contains("rolled back"), "{error}");
     }
     assert!(newest(&engine, "k").is_empty());
-    // The next one is looked after too.
+    // The next transaction is watched too.
     let next = begin(&engine);
     while next.is_open() {
         std::thread::yield_now();
@@ -586,7 +586,8 @@ fn closing_the_database_ends_what_is_open() {
     assert!(newest(&engine, "k").is_empty());
 }
 
-/// Its end may be counted before its last change is: what is open then seemed to hold all the memory there is.
+/// The end of a transaction may be counted before its last change: the open ones then seemed to hold all the memory there
+/// is.
 #[test]
 fn what_ends_at_once_leaves_room_for_others() {
     let registry = crate::interactive::Registry::default();

@@ -24,10 +24,10 @@ fn options() -> Options {
     }
 }
 
-/// By table and key: the value, and which writing it was, counted over all writings.
+/// The value of each table and key, and the number of the write that wrote it.
 type State = BTreeMap<(usize, i64), (i64, u64)>;
 
-/// An open transaction beside what the model knows of it.
+/// An open transaction, with the state that the model has for it.
 struct Open {
     transaction: OpenTransaction,
     began: State,
@@ -37,7 +37,7 @@ struct Open {
 
 struct World {
     engine: Engine,
-    /// As of the last commit that was checked.
+    /// The state after the last commit that was checked.
     state: State,
     writings: u64,
     open: Vec<Open>,
@@ -63,7 +63,7 @@ fn check_root(root: &crate::Root, state: &State, what: &str) {
     }
 }
 
-/// Through a scan and through key lookups.
+/// Compares the transaction's view with the model, by a scan and by key lookups.
 fn check_inside(open: &Open) {
     let view = open.transaction.view().unwrap();
     for (at, table) in TABLES.iter().enumerate() {
@@ -97,7 +97,7 @@ impl World {
         self.open.push(Open { transaction, began, now, savepoints: Vec::new() });
     }
 
-    /// Something inside one of the open transactions.
+    /// Does something inside one of the open transactions.
     fn act(&mut self, rng: &mut Rng) {
         let at = rng.below(self.open.len() as u64) as usize;
         let (table, id) = (rng.below(2) as usize, rng.below(KEYS) as i64);
@@ -107,7 +107,7 @@ impl World {
         let v = self.writings as i64;
         match rng.below(10) {
             0..=4 => {
-                // Several rows at once; of two with one key the last counts.
+                // Several rows are written at once; of two with one key the last counts.
                 let rows: Vec<(i64, i64)> =
                     (0..rng.range(1..4)).map(|i| ((id + i as i64 * 3) % KEYS as i64, v + i as i64)).collect();
                 let op = Op::Insert { table: name, batch: batch(&rows), mode: Mode::Upsert };
@@ -148,7 +148,7 @@ impl World {
         check_inside(open);
     }
 
-    /// Commits one; whether it is refused follows from what was committed since it began.
+    /// Commits one transaction. It must be refused exactly if a commit since its beginning conflicts.
     fn commit(&mut self, at: usize) {
         let open = self.open.swap_remove(at);
         let answer = submit(&open.transaction);
@@ -180,7 +180,7 @@ fn submit(transaction: &OpenTransaction) -> Arc<Mutex<Option<Result<Outcome>>>> 
     answer
 }
 
-/// The first key that the transaction leaves otherwise than it found it, and somebody else did too.
+/// Returns the first key that both the transaction and another one changed since its beginning.
 fn lost(open: &Open, state: &State) -> Option<(usize, i64)> {
     let keys = open.began.keys().chain(open.now.keys());
     keys.copied()
@@ -227,7 +227,7 @@ fn interleaved_transactions_are_snapshot_isolated() {
                 _ => {}
             }
         }
-        // All that are still open at once, in one commit group: the later ones meet the earlier.
+        // All that are still open commit at once, in one commit group: the later ones conflict with the earlier.
         let answers: Vec<_> = world.open.iter().map(|open| submit(&open.transaction)).collect();
         settle(&world.engine);
         for (open, answer) in std::mem::take(&mut world.open).iter().zip(answers) {
@@ -308,7 +308,7 @@ fn a_crash_in_the_middle_of_a_commit_leaves_all_of_it_or_nothing() {
     }
 }
 
-/// Without a thread that would look after it, it ends when somebody looks at it.
+/// A simulator has no thread that watches the transaction: it ends at the next use.
 #[test]
 fn time_is_up_on_the_engines_clock() {
     let _limit = testkit::limit(60);

@@ -1,4 +1,5 @@
-//! A process that is killed leaves behind what it had not made durable; its successor relies on that, then power fails.
+//! Kills of the process: the changes that it had not made durable stay behind, its successor relies on them, then power
+//! fails.
 
 use std::path::Path;
 
@@ -14,7 +15,7 @@ fn open(machine: &SimEnv) -> types::Result<Engine> {
     Engine::open_stepped(machine.env(), Path::new("db"), options)
 }
 
-/// Rows, sealed; or as far as it comes.
+/// Inserts rows and seals them, as far as the machine lives.
 fn fill(engine: &Engine, machine: &SimEnv) {
     let create = Op::CreateTable { def: plain("t"), if_absent: true };
     let rows = batch(&(0..50).map(|i| (i, i)).collect::<Vec<_>>());
@@ -29,8 +30,8 @@ fn fill(engine: &Engine, machine: &SimEnv) {
     }
 }
 
-/// A killed process had made a table's directory and not synced its name. The next took it for durable, sealed into it
-/// and let go of the log.
+/// A killed process had made a table's directory without syncing its name. The next process took it for durable, sealed into
+/// it and trimmed the log.
 #[test]
 fn what_is_sealed_after_a_kill_survives_a_power_failure_wherever_the_kill_struck() {
     let _limit = testkit::limit(300);
@@ -43,7 +44,7 @@ fn what_is_sealed_after_a_kill_survives_a_power_failure_wherever_the_kill_struck
                 fill(&engine, &machine);
             }
             if !machine.disk.is_dead() {
-                // It was through before that call.
+                // The workload ended before that call.
                 assert!(sealed > 100);
                 return;
             }

@@ -1,4 +1,4 @@
-//! What is too large, too deep or has no room is refused before anything of it happens, and the next write is served.
+//! A request that is too large, too deep or finds no room is refused before any of it happens, and the next write is served.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ fn one_column(name: &str, array: ArrayRef) -> RecordBatch {
     RecordBatch::try_from_iter([(name, array)]).unwrap()
 }
 
-/// `INT[][]…` beyond the depth that storage reads back was once accepted: after a clean close the database did not open
-/// again, after a kill it lost what was acknowledged later.
+/// `INT[][]…` beyond the depth that storage reads back was accepted: after a clean close the database did not open again,
+/// and after a kill it lost later acknowledged commits.
 #[test]
 fn a_type_that_could_not_be_read_back_is_refused_and_the_database_opens_again() {
     let _limit = testkit::limit(60);
@@ -52,7 +52,7 @@ fn a_type_that_could_not_be_read_back_is_refused_and_the_database_opens_again() 
     assert_eq!(engine.root().table("main.t").unwrap().rows(), 1);
 }
 
-/// Each of these once was refused only after the tips had changed, and with it every later write until a restart.
+/// Each of these was refused only after the tips had changed, and every later write with it until a restart.
 #[test]
 fn a_transaction_beyond_a_frame_is_refused_and_the_next_write_is_served() {
     let _limit = testkit::limit(120);
@@ -94,7 +94,7 @@ fn a_transaction_beyond_a_frame_is_refused_and_the_next_write_is_served() {
     assert_eq!(engine.root().table("main.t").unwrap().rows(), 5);
 }
 
-/// Two requests that fit one by one and not together must not meet in one frame, whatever the options say.
+/// Two requests that fit one by one but not together must not meet in one frame, whatever the options say.
 #[test]
 fn a_group_never_adds_up_beyond_a_frame() {
     let _limit = testkit::limit(120);
@@ -120,8 +120,7 @@ fn a_group_never_adds_up_beyond_a_frame() {
     assert!(engine.status().write_error.is_none());
 }
 
-/// The room that was made sure of left out what an upsert deletes, so that a disk that was full just there latched the
-/// log.
+/// The reserved room left out the deletes of an upsert, so a disk that was full just there latched the log.
 #[test]
 fn an_upsert_that_deletes_much_on_a_full_disk_is_refused_and_let_in_later() {
     let _limit = testkit::limit(120);
@@ -170,7 +169,8 @@ fn an_upsert_that_deletes_much_on_a_full_disk_is_refused_and_let_in_later() {
     assert!((1..160).contains(&refused), "the disk was full at some sizes: {refused}");
 }
 
-/// Deletes and drops were refused like other writes, and so were the seals that let go of the log: what was full stayed full.
+/// Deletes and drops were refused like other writes, and so were the seals that let the log be trimmed: a full disk stayed
+/// full.
 #[test]
 fn a_full_disk_takes_what_makes_room_and_nothing_else() {
     let _limit = testkit::limit(120);
@@ -200,7 +200,7 @@ fn a_full_disk_takes_what_makes_room_and_nothing_else() {
     }
     machine.disk.set_free_bytes(Some(0));
     let mut next = 10_000;
-    // Until not even one row finds room in what the log has.
+    // Writes until not even one row finds room in the log's files.
     for count in [100, 10, 1] {
         let refused = loop {
             match commit(vec![insert("u", rows(next, count), Mode::Append)]) {
@@ -220,7 +220,7 @@ fn a_full_disk_takes_what_makes_room_and_nothing_else() {
     commit(vec![Op::DropTable { table: "t".into(), if_exists: false }]).unwrap();
     assert_eq!(delete(11).unwrap().deleted, 10);
     assert_eq!(more().unwrap_err(), Kind::DiskFull);
-    // Less than a file of the log takes, and enough for a manifest, which lets go of the table.
+    // This is less than a log file takes, and enough for a manifest, which lets the files of the table be removed.
     machine.disk.set_free_bytes(Some(16 << 10));
     for _ in 0..10 {
         machine.clock.advance(std::time::Duration::from_secs(60));
@@ -236,8 +236,9 @@ fn a_full_disk_takes_what_makes_room_and_nothing_else() {
     assert!(engine.root().table("main.t").is_none());
 }
 
-/// Rows that were in no segment when their table was dropped left no file behind for a manifest to let go of, so none was
-/// written, and the log kept the disk full: also after a clean stop, whose manifest needed none of it.
+/// The table was dropped while all its rows were in the head. No file was left that a manifest could have released, so none
+/// was written, and the log kept the disk full. The same happened after a clean stop, whose manifest needed none of that
+/// log.
 #[test]
 fn a_disk_that_the_log_alone_fills_has_room_again_once_its_rows_are_gone() {
     let _limit = testkit::limit(120);
@@ -283,7 +284,7 @@ fn a_disk_that_the_log_alone_fills_has_room_again_once_its_rows_are_gone() {
     }
 }
 
-/// Each opening begins a new file of the log, and once none of them went before 64 MiB were written.
+/// Each opening begins a new log file, and none of them was removed before 64 MiB were written.
 #[test]
 fn opening_and_closing_again_and_again_leaves_few_log_files() {
     let _limit = testkit::limit(120);
@@ -307,7 +308,7 @@ fn opening_and_closing_again_and_again_leaves_few_log_files() {
     assert_eq!(engine.root().table("main.t").unwrap().rows(), 30);
 }
 
-/// A restart once gave the file that is kept for what makes room to whoever came.
+/// A restart gave the file that is kept for requests that make room to any request.
 #[test]
 fn a_restart_on_a_full_disk_keeps_what_is_left_for_what_makes_room() {
     let _limit = testkit::limit(120);
@@ -352,8 +353,8 @@ fn a_restart_on_a_full_disk_keeps_what_is_left_for_what_makes_room() {
     assert_eq!(engine.root().table("main.t").unwrap().rows() as i64, next - 99 + 1);
 }
 
-/// While a manifest was being written on a slow disk, the other thread sealed what had come since, over and over: thousands of
-/// segments of a few rows.
+/// While a manifest was being written on a slow disk, the other thread sealed the rows that came meanwhile, over and over:
+/// thousands of segments of a few rows.
 #[test]
 fn a_long_log_that_no_head_holds_back_seals_nothing() {
     use crate::Step::{Background, Commit, Sync};
@@ -378,7 +379,7 @@ fn a_long_log_that_no_head_holds_back_seals_nothing() {
         row();
     }
     let (before, manifests) = (engine.status().seals, engine.status().manifests);
-    // Each piece of background work meets rows that came since the one before it.
+    // Each piece of background work meets rows that came after the one before it.
     let mut pieces = 0;
     while engine.status().log.files > 2 {
         assert!(engine.step(Background), "the log stays long");

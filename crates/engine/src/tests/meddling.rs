@@ -1,4 +1,4 @@
-//! A disk on which a test can do something before a file is made or renamed: wait, or panic.
+//! A disk on which a test can do something before a file is created or renamed: wait, or panic.
 
 use std::io;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vfs::{Access, Disk, Entry, Env, File, Lock};
 
-/// What happens before a call: its name and the path it makes or takes.
+/// Called before each call, with its name and the path that it makes or takes.
 type Before = Box<dyn Fn(&str, &Path) + Send + Sync>;
 
 pub struct Meddling {
@@ -14,7 +14,7 @@ pub struct Meddling {
     before: Before,
 }
 
-/// The real machine, but for its disk.
+/// The real machine with such a disk.
 pub fn env(before: impl Fn(&str, &Path) + Send + Sync + 'static) -> Env {
     let real = Env::real();
     Env { disk: Arc::new(Meddling { disk: real.disk.clone(), before: Box::new(before) }), ..real }

@@ -1,4 +1,4 @@
-//! Opening a directory with foreign files in it, or with a damaged log behind a manifest.
+//! Opening a directory with foreign files in it, or with a damaged log after a manifest.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ fn opening_removes_what_it_left_behind_itself_and_nothing_else() {
     assert!(!dir.path().join("tables/10").exists());
 }
 
-/// One bad sector in the log's last frames after a clean stop kept the whole database from opening.
+/// One bad sector in the last frames of the log, after a clean stop, kept the whole database from opening.
 #[test]
 fn damage_behind_a_manifest_is_named_and_reads_are_served() {
     let _limit = testkit::limit(120);
@@ -115,7 +115,7 @@ fn damage_behind_a_manifest_is_named_and_reads_are_served() {
     assert!(damaged > 10 && partly > 5, "{damaged} flips were damage, {partly} left rows to read");
 }
 
-/// What begins with it must not count what this process does, as lakes of another state do.
+/// A lake begins a new state with it, so it must not count the commits of this process.
 #[test]
 fn where_it_was_opened_stays_while_commits_go_on() {
     let _limit = testkit::limit(60);

@@ -1,4 +1,4 @@
-//! What the past costs, and how it ends.
+//! The past: its cost, and its end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn open(machine: &SimEnv, options: Options) -> Engine {
     Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap()
 }
 
-/// Rows that are written and changed over and over, sealed and merged in between.
+/// Writes and changes rows over and over, with seals and merges in between. Returns the lsn of each round.
 fn busy(engine: &Engine) -> Vec<Lsn> {
     commit(engine, Op::CreateTable { def: keyed("t"), if_absent: false });
     let upsert = |round: i64| {
@@ -66,7 +66,7 @@ fn the_past_ends_when_its_time_is_over_and_its_files_go() {
     let files = machine.disk.files().len();
     machine.clock.advance(Duration::from_secs(601));
     settle(&engine);
-    // A manifest makes the files superfluous.
+    // A manifest lets the files be removed.
     engine.close().unwrap();
     let engine = open(&machine, options());
     let status = engine.status();
@@ -100,8 +100,8 @@ fn too_much_of_the_past_makes_it_shorter() {
     assert!(read[0] > 0 && read[1] > 0, "{read:?}");
 }
 
-/// The past, at some lsns of those whose states are known: of each table that is there still, what it held then. It is known
-/// at least as far back as the engine keeps it.
+/// Compares the past at some lsns with the known states: for each table that still exists, its rows then. The past reaches
+/// back at least as far as the engine has to keep it.
 pub(super) fn check(engine: &Engine, now: types::Micros, states: &[State], rng: &mut Rng) {
     let view = engine.view(&Principal::local()).unwrap();
     let root = engine.root();
@@ -132,7 +132,7 @@ pub(super) fn check(engine: &Engine, now: types::Micros, states: &[State], rng: 
 fn the_past_is_read_exactly_as_long_as_it_is_wanted_whatever_happened_since() {
     let _limit = testkit::limit(900);
     testkit::for_each_seed(40, |seed| {
-        // Of ten minutes, a life takes twenty.
+        // The past of ten minutes is kept; a run of the process takes twenty.
         lives_with(seed, 5, 600, 1_500, |_| {}, Duration::from_secs(2));
     });
 }

@@ -30,7 +30,7 @@ fn request(number: u64, table: &str, rows: &[(i64, i64)], mode: Mode) -> Transac
     })
 }
 
-/// The same by a transaction that is open for a while. Its note has the ids of its rows within it.
+/// Submits a request by an open transaction. Its note has the ids of its rows within the transaction.
 fn submit_open(
     engine: &Engine,
     number: u64,
@@ -89,10 +89,10 @@ fn a_request_that_comes_again_is_refused_and_its_answer_is_that_of_the_first_tim
     check(&engine);
     assert_eq!((replaced.count, replaced.deleted), (1, 1));
 
-    // Asked again as it was, the second one would find its own row in the way: that is not what it is told.
+    // Repeated unchanged, the second request would find its own row in the way, but that is not the error it gets.
     let again = engine.commit(&local, request(2, "k", &[(5, 1)], Mode::Append)).unwrap_err();
     assert!(is_repeated(&again), "{again}");
-    // What was refused is not remembered, so that it may be sent again once it fits.
+    // A refused request is not remembered, so that it may be sent again once it fits.
     let refused = engine.commit(&local, request(4, "k", &[(5, 7)], Mode::Append)).unwrap_err();
     assert_eq!(refused.kind(), Kind::Exists);
     assert_eq!(engine.remembered(&key(4)).unwrap(), None);
@@ -116,7 +116,7 @@ fn of_equal_requests_that_come_at_once_one_is_committed() {
         for _ in 0..6 {
             scope.spawn(|| {
                 for number in 0..KEYS {
-                    // The first ones also make the table, all at once.
+                    // The first requests also create the table of requests, all at once.
                     let result = loop {
                         let rows = [(number as i64, 1), (number as i64 + 1_000, 1)];
                         match engine.commit(&Principal::local(), request(number, "t", &rows, Mode::Append)) {
@@ -161,8 +161,8 @@ fn settle(engine: &Engine, machine: &SimEnv) {
     }
 }
 
-/// Clients send each request until they hear that it is there, across crashes at any call. Whatever a crash took, the rows
-/// of a request are there exactly if it is remembered, once; and what was answered stays so.
+/// Clients send each request until they hear that it is committed, across crashes at any call. Whatever a crash took, the
+/// rows of a request are there exactly if it is remembered, and once. An answered request stays.
 #[test]
 fn requests_are_committed_once_across_crashes() {
     let _limit = testkit::limit(600);
@@ -191,7 +191,7 @@ fn requests_are_committed_once_across_crashes() {
                     break;
                 }
                 for _ in 0..rng.range(1..4) {
-                    // Mostly new ones, and some of before, those of earlier lives among them.
+                    // Most requests are new; some are repeated, also from earlier runs of the process.
                     let number = if next > 0 && rng.below(2) == 0 { rng.below(next) } else { next };
                     next = next.max(number + 1);
                     let rows = [(number as i64, seed as i64), (number as i64 + 10_000, 1)];
@@ -217,7 +217,7 @@ fn requests_are_committed_once_across_crashes() {
                             "request {number} was committed twice"
                         );
                     }
-                    // Refused as repeated, by a disk that died, or since another one made the table.
+                    // It was refused as repeated, by a disk that died, or because another request created the table.
                     Err(error) => assert!(
                         is_repeated(&error) || machine.disk.is_dead() || error.kind() == Kind::Conflict,
                         "{error}"
@@ -269,7 +269,7 @@ fn check(engine: &Engine, next: u64, answers: &BTreeMap<u64, Committed>) {
     }
 }
 
-/// Over several tables; one of them has no row left in the end.
+/// The transaction writes to several tables; one of them has no row left in the end.
 #[test]
 fn a_transaction_that_was_open_is_remembered_with_where_its_rows_lie() {
     let _limit = testkit::limit(120);
@@ -303,13 +303,13 @@ fn a_transaction_that_was_open_is_remembered_with_where_its_rows_lie() {
         Op::DeleteKeys { table: "l".into(), keys: vec![vec![types::Value::Int64(9)]] },
     ];
     let written = transaction.apply(ops).unwrap();
-    // Somebody else's rows come to lie before them.
+    // Rows of another writer are placed before them.
     engine.commit(&local, Transaction::new(vec![insert("t", &[(5, 0), (6, 0)])])).unwrap();
     let twin = engine.begin(&local).unwrap();
     twin.apply(vec![insert("t", &[(2, 1)])]).unwrap();
     let first = commit(&transaction, 1).unwrap();
     assert!(is_repeated(&commit(&twin, 1).unwrap_err()));
-    // What changes nothing is not remembered.
+    // A transaction without changes is not remembered.
     let idle = engine.begin(&local).unwrap();
     commit(&idle, 2).unwrap();
     assert_eq!(engine.remembered(&key(2)).unwrap(), None);
@@ -352,23 +352,23 @@ fn requests_are_forgotten_after_their_time_and_beyond_their_number_oldest_first(
         settle(&engine, &machine);
         machine.clock.advance(Duration::from_secs(20));
     }
-    // They are looked at once a minute.
+    // Old requests are looked for once a minute.
     machine.clock.advance(Duration::from_secs(60));
     settle(&engine, &machine);
     let kept = || (0..25).filter(|n| engine.remembered(&key(*n)).unwrap().is_some()).collect::<Vec<u64>>();
     assert_eq!(kept(), (15..25).collect::<Vec<_>>());
-    // The 20th came 600 s before.
+    // Request 20 came 600 s before.
     machine.clock.advance(Duration::from_secs(600 - 60 - 5 * 20));
     settle(&engine, &machine);
     assert_eq!(kept(), (20..25).collect::<Vec<_>>());
     assert_eq!(engine.memory().unwrap().requests, 5);
-    // Forgotten, so it counts as new.
+    // It was forgotten, so it counts as new.
     submit(request(3, "t", &[(3, 0)], Mode::Append));
     settle(&engine, &machine);
     assert_eq!(engine.root().table("main.t").unwrap().rows(), 26);
 }
 
-/// Also while nothing else happens for a minute: there were three times as many once.
+/// The limit holds also while nothing else happens for a minute: there were three times as many.
 #[test]
 fn there_are_never_many_more_requests_than_are_to_be_remembered() {
     let _limit = testkit::limit(120);
@@ -384,16 +384,16 @@ fn there_are_never_many_more_requests_than_are_to_be_remembered() {
         );
         super::support::settle(&engine);
         machine.clock.advance(Duration::from_millis(1));
-        // A hundredth more, and those that come while the last look is just over.
+        // A hundredth more may be there, and those that came just after the last check.
         let requests = engine.memory().unwrap().requests;
         assert!(requests <= 1_000 + 10 + 25, "{requests} after {number}");
     }
-    // No commit for each one too many.
+    // There is no commit for each surplus request.
     let commits = engine.root().lsn().0;
     assert!(commits < 3_000 + 2_000 / 10 + 10, "{commits}");
 }
 
-/// Nobody looks at the clock: the commit that brings too many wakes whoever forgets them.
+/// The clock plays no part here: the commit that brings too many wakes the background work.
 #[test]
 fn what_is_too_much_to_remember_goes_at_once() {
     let _limit = testkit::limit(50);
@@ -428,7 +428,7 @@ fn a_request_counts_as_long_as_its_table_is_there() {
         engine.commit(&local, Transaction::new(vec![op])).unwrap();
     };
     let known = |number| engine.remembered(&key(number)).unwrap().map(|known| known.committed);
-    // The request itself makes the table, whose id it does not know.
+    // The request itself creates the table, whose id it does not know.
     let make = || {
         let mut first = request(1, "t", &[(1, 1)], Mode::Append);
         first.ops.insert(0, Op::CreateTable { def: plain("t"), if_absent: false });
@@ -454,7 +454,7 @@ fn a_request_counts_as_long_as_its_table_is_there() {
     assert_eq!(known(1), None, "another table of its name");
     let third = engine.commit(&local, request(1, "t", &[(1, 1)], Mode::Append)).unwrap();
 
-    // Of a transaction that was open, the tables that it wrote to, those it only deleted from too.
+    // An open transaction counts with the tables that it wrote to, or only deleted from.
     create(&engine, keyed("k"));
     engine.commit(&local, Transaction::insert("k", batch(&[(1, 1), (2, 2)]), Mode::Append)).unwrap();
     let open = |number| {
@@ -469,7 +469,7 @@ fn a_request_counts_as_long_as_its_table_is_there() {
     let deleted = open(2);
     assert_eq!(known(2), Some(deleted));
 
-    // Of several tables one is gone: neither is right.
+    // Neither answer is right if one of several tables is gone.
     let mut both = request(4, "t", &[(4, 4)], Mode::Append);
     both.remember.as_mut().unwrap().tables.push("main.k".into());
     engine.commit(&local, both.clone()).unwrap();
@@ -487,7 +487,7 @@ fn a_request_counts_as_long_as_its_table_is_there() {
     assert_eq!(engine.remembered(&key(2)).unwrap(), None);
 }
 
-/// A directory of an earlier version, which did not say which tables a request was for.
+/// A directory of an earlier version, whose requests did not name their tables.
 #[test]
 fn requests_that_an_earlier_version_remembered_still_count() {
     let _limit = testkit::limit(120);
@@ -526,7 +526,7 @@ fn requests_that_an_earlier_version_remembered_still_count() {
         assert!(is_repeated(&again), "{again}");
     };
     check(&engine);
-    // All at once: each would be the one that adds the column.
+    // They come at once: each of them would add the column.
     std::thread::scope(|scope| {
         for number in 2..8 {
             let (engine, local) = (&engine, &local);

@@ -1,4 +1,4 @@
-//! Definitions that change: names, views, and what a manifest says of them.
+//! Changing definitions: names, views, and their manifest.
 
 use std::path::Path;
 
@@ -75,8 +75,8 @@ fn a_table_is_known_by_its_newest_name_and_the_old_one_is_free() {
     assert_eq!(by_id(held.table("main.a").unwrap()), [(1, 1)].into(), "S1");
 }
 
-/// Rows were found by the names of their columns, in whatever table and columns were called so by then: values changed
-/// places, or came back from a column, or a table, that had been dropped.
+/// Rows were written by the names of their columns, to whatever table and columns had those names by then. Values changed
+/// places, or came back from a column or a table that had been dropped.
 #[test]
 fn what_was_read_is_not_written_to_what_has_taken_its_name() {
     let _limit = testkit::limit(60);
@@ -130,14 +130,14 @@ fn what_was_read_is_not_written_to_what_has_taken_its_name() {
             assert_eq!(is_narrower, what == "dropped");
         }
     }
-    // What leaves its columns as they are is in nobody's way.
+    // A change that leaves the columns of the statement as they are does not disturb it.
     make_again();
     let view = engine.view(&local).unwrap();
     alter(vec![added("w")]);
     commit(&engine, vec![insert("t", 3)]);
     assert_eq!(send(&view, update(5)), Ok(()));
     assert_eq!(by_id(engine.root().table("main.t").unwrap()), [(1, 5), (2, 2), (3, 3)].into());
-    // New rows have values for some columns, and what becomes of the others is nothing to them.
+    // New rows have values for some columns; changes of the other columns do not matter to them.
     make_again();
     let view = engine.view(&local).unwrap();
     let ids = batch(&[(4, 4)]).project(&[0]).unwrap();
@@ -186,7 +186,7 @@ fn views_are_kept_and_go() {
     assert_eq!(manifest_version(dir.path()), 3);
     let mut engine = open(dir.path());
     assert_eq!(shown(&engine), expected);
-    // One that says what it reads makes a manifest that older programs refuse; beside it are those that do not.
+    // A view that names the tables it reads makes a manifest that older programs refuse; views beside it may lack that.
     let id = engine.root().table("main.t").unwrap().def().id;
     let mut reading = view("r", "SELECT id FROM main.t");
     let columns = vec![(types::ColumnId(16), "id".to_owned())];
@@ -197,7 +197,7 @@ fn views_are_kept_and_go() {
     let all_reads = |engine: &Engine| -> Vec<Vec<ViewRead>> {
         engine.root().views().map(|view| view.reads.clone()).collect()
     };
-    // In memory, from the manifest, and from the one that is written of that.
+    // Read from memory, from the manifest, and from the manifest written after that.
     for _ in 0..3 {
         assert_eq!(all_reads(&engine), [reads.clone(), vec![], vec![]]);
         engine.close().unwrap();

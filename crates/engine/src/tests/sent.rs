@@ -1,5 +1,5 @@
-//! Backups that go to no folder: a store whose calls fail, whose answers are lost, that spoils what it is given, that is cut off
-//! at any call together with the machine. What is restored is the model's state at exactly the backup's lsn, or nothing.
+//! Backups that are not made in a folder: the store fails calls, loses answers, spoils its files, or is cut off at any call
+//! together with the machine. A restored database is in the model's state at exactly the backup's lsn, or there is none.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,18 +28,18 @@ struct Shelf {
 struct Trouble {
     calls: u64,
     fault: Option<Fault>,
-    /// So many of the next files that are put are not what was given.
+    /// Number of the next files that the store spoils.
     spoils: u32,
     puts: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Fault {
-    /// The call that fails, from 1 on.
+    /// Number of the call that fails, from 1 on.
     call: u64,
-    /// It does its work, and its answer is lost.
+    /// True if the call does its work and only its answer is lost.
     is_done: bool,
-    /// And none after it does.
+    /// True if all later calls fail too.
     ends: bool,
 }
 
@@ -52,7 +52,7 @@ impl Shelf {
         Shelf { files: Arc::default(), trouble: Arc::default(), owner }
     }
 
-    /// Counted from now.
+    /// Sets the fault. Calls are counted from now.
     fn fail(&self, fault: Option<Fault>) {
         let mut trouble = self.trouble.lock().unwrap();
         (trouble.calls, trouble.fault) = (0, fault);
@@ -66,7 +66,7 @@ impl Shelf {
         self.files.lock().unwrap().keys().cloned().collect()
     }
 
-    /// What is sent, as it comes there.
+    /// Returns the bytes of a file as they arrive at the store.
     fn arriving(&self, mut whole: Vec<u8>) -> Vec<u8> {
         let mut trouble = self.trouble.lock().unwrap();
         trouble.puts += 1;
@@ -192,7 +192,7 @@ fn restore(env: &Env, shelf: &Shelf) -> Result<Restored> {
     backup::restore_from(env, from, Path::new(RESTORED), None, &mut |_| Ok(()))
 }
 
-/// On a machine of its own: the model's state at the lsn that the backup says.
+/// Restores on a new machine, and compares with the model's state at the backup's lsn.
 fn check_restored(shelf: &Shelf, states: &[State], what: &str) {
     shelf.fail(None);
     let machine = SimEnv::new(3);
@@ -205,7 +205,7 @@ fn check_restored(shelf: &Shelf, states: &[State], what: &str) {
     assert_eq!(restored.rows, rows as u64, "{what}");
 }
 
-/// Nothing is there that would be taken for a backup, and that is said.
+/// Checks that nothing passes for a backup, and that the error says so.
 fn check_none(shelf: &Shelf, what: &str) {
     shelf.fail(None);
     let machine = SimEnv::new(3);
@@ -242,14 +242,14 @@ fn a_backup_that_is_sent_at_any_moment_restores_to_exactly_its_lsn() {
         check_restored(&shelf, &run.states, &format!("seed {seed}"));
         let names = shelf.names();
         assert_eq!(names.len(), sent.backup.files + 2, "seed {seed}: {names:?}");
-        // A place holds one backup.
+        // A place holds only one backup.
         let error = send(&engine, &shelf).unwrap_err();
         assert_eq!(error.kind(), Kind::Exists, "{error}");
         assert_eq!(shelf.names(), names);
     });
 }
 
-/// The one thing that must never be: something that looks whole and is not.
+/// A backup must never look whole without being so.
 #[test]
 fn a_store_that_is_cut_off_at_any_call_holds_a_whole_backup_or_none_and_the_next_attempt_goes_on() {
     let _limit = testkit::limit(600);
@@ -274,7 +274,7 @@ fn a_store_that_is_cut_off_at_any_call_holds_a_whole_backup_or_none_and_the_next
         assert!(!outgoing(&machine), "{what}");
         shelf.fail(None);
         let is_whole = shelf.names().iter().any(|name| name == "BACKUP");
-        // What cannot be read back, or swept away, fails nothing: the backup is there.
+        // A failure to read back or to sweep does not fail the backup: it is there.
         assert!(is_whole || outcome.is_err(), "{what}");
         if is_whole {
             whole += 1;
@@ -287,7 +287,7 @@ fn a_store_that_is_cut_off_at_any_call_holds_a_whole_backup_or_none_and_the_next
         let sent = send(&run.engine, &shelf).unwrap_or_else(|e| panic!("{what}: {e}"));
         went_on += sent.found_files;
         check_restored(&shelf, &run.states, &what);
-        // What the first attempt left is gone: only what is named, and the mark.
+        // Leftovers of the first attempt are gone: only the named files and the mark remain.
         assert_eq!(shelf.names().len(), sent.backup.files + 2, "{what}: {:?}", shelf.names());
     }
     assert!(whole > 0 && went_on > files, "{whole} whole, {went_on} not sent again");
@@ -308,7 +308,7 @@ fn a_call_that_fails_or_whose_answer_is_lost_is_made_again() {
         send(&run.engine, &shelf).unwrap_or_else(|e| panic!("call {call}, done: {is_done}: {e}"));
         check_restored(&shelf, &run.states, &format!("call {call}"));
     }
-    // The same when it is read.
+    // The faults are repeated while the backup is read.
     shelf.fail(None);
     restore(&SimEnv::new(1).env(), &shelf).unwrap();
     for call in 1..=shelf.calls() {
@@ -322,7 +322,8 @@ fn a_call_that_fails_or_whose_answer_is_lost_is_made_again() {
     }
 }
 
-/// The process dies while it sends, at any call of its own disk: what was in `outgoing` goes when it is opened again.
+/// The process dies while it sends, at any call of its own disk: the contents of `outgoing` go when the database is opened
+/// again.
 #[test]
 fn a_machine_that_dies_while_it_sends_goes_on_after_it() {
     let _limit = testkit::limit(600);
@@ -355,7 +356,7 @@ fn a_machine_that_dies_while_it_sends_goes_on_after_it() {
             whole += 1;
         } else {
             check_none(&shelf, &what);
-            // What was not durable may be gone; from there on nothing is written.
+            // Commits that were not durable may be gone; nothing is written from there on.
             let lsn = engine.root().lsn();
             states.truncate(lsn.0 as usize + 1);
             send(&engine, &shelf).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -373,7 +374,7 @@ fn two_backups_to_one_place_never_mix() {
         let machine = SimEnv::new(seed);
         let mut run = database(&machine, &mut rng, 300);
         let (engine, shelf) = (run.engine.clone(), Shelf::new("ours"));
-        // The second begins anywhere within the first, later in the database's life, and is finished before it.
+        // The second backup begins at any moment of the first, later in the database's life, and is finished before it.
         let mut left = rng.below(30);
         let mut second = None;
         let first = engine.send_backup(&shelf, &mut |_| {
@@ -394,7 +395,7 @@ fn two_backups_to_one_place_never_mix() {
             None => drop(first.unwrap()),
         }
         check_restored(&shelf, &run.states, &format!("seed {seed}"));
-        // Another database is refused, whole or not.
+        // Another database is refused, with or without a whole backup there.
         let theirs = Shelf { owner: "theirs", ..shelf.clone() };
         assert_eq!(send(&engine, &theirs).unwrap_err().kind(), Kind::Exists);
         shelf.files.lock().unwrap().remove("BACKUP");
@@ -422,7 +423,7 @@ fn what_does_not_arrive_as_it_was_sent_is_sent_again_and_then_told() {
     let error = outcome.unwrap_err();
     assert!(error.to_string().contains("not what was sent"), "{error}");
     check_none(&shelf, "spoiled always");
-    // What it spoiled is not taken for what it was to be.
+    // A spoiled file is not taken for a good one.
     shelf.trouble.lock().unwrap().spoils = 0;
     let sent = send(&run.engine, &shelf).unwrap();
     assert_eq!(sent.found_files, 0);
@@ -458,7 +459,7 @@ fn damage_in_the_store_is_noticed_when_it_is_restored() {
             *shelf.files.lock().unwrap() = files;
             let machine = SimEnv::new(1);
             let error = match restore(&machine.env(), &shelf) {
-                // The case of a hexadecimal digit.
+                // A hexadecimal digit changed its case.
                 Ok(_) if name == "BACKUP" => continue,
                 restored => restored.expect_err(name),
             };
@@ -486,7 +487,7 @@ fn a_place_that_holds_something_else_is_refused_untouched() {
         nothing.to_string().contains("is no backup") && !nothing.to_string().contains("begun"),
         "{nothing}"
     );
-    // Nobody waits for it any more.
+    // The caller of this backup has gone.
     let shelf = Shelf::new("ours");
     let error = run.engine.send_backup(&shelf, &mut |_| Err(Error::new(Kind::Closed, "gone"))).unwrap_err();
     assert_eq!(error.kind(), Kind::Closed);
@@ -495,7 +496,8 @@ fn a_place_that_holds_something_else_is_refused_untouched() {
     assert!(begun.to_string().contains("begun there and not finished"), "{begun}");
 }
 
-/// The log's archive in the same kind of place: whatever fails there, a backup that was sent is carried forward to the last commit.
+/// The log's archive is in the same kind of place: whatever fails there, a sent backup is carried forward to the last
+/// commit.
 #[test]
 fn an_archive_elsewhere_carries_a_backup_forward_whatever_fails() {
     let _limit = testkit::limit(300);
@@ -538,7 +540,7 @@ fn an_archive_elsewhere_carries_a_backup_forward_whatever_fails() {
             let engine = Engine::open_stepped(machine.env(), dest, options()).unwrap();
             check(&engine.root(), &run.states[lsn.0 as usize], &format!("seed {seed}, lsn {lsn}"));
         }
-        // A piece that is gone, and one that is not what it was.
+        // One piece is removed, another one is damaged.
         let name = logs.names().pop().unwrap();
         let bytes = logs.files.lock().unwrap()[&name].clone();
         let mut spoiled = bytes.clone();

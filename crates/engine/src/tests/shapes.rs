@@ -1,6 +1,6 @@
-//! The simulation of `simulated.rs` over what it leaves out: strings with a default, nested values, columns that come
-//! later, are renamed, widened and dropped, every insert mode, updates, API keys, commits acknowledged from memory, and
-//! disks that are full for a while.
+//! The simulation of `simulated.rs` with more variety. It has strings with a default, nested values, and columns that are
+//! added later, renamed, widened and dropped. It uses every insert mode, updates, API keys, commits acknowledged from
+//! memory, and disks that are full for a while.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn options() -> Options {
     }
 }
 
-/// By column name, all columns that the table has.
+/// A row: values of all columns of the table, by column name.
 type Row = BTreeMap<String, Value>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -35,16 +35,16 @@ struct Col {
     id: u32,
     name: String,
     data_type: DataType,
-    /// What a row gets that lacks it.
+    /// Value for new rows that lack the column.
     default: Value,
-    /// What rows show that were there before it.
+    /// Value in rows that are older than the column.
     initial: Value,
     refuses_null: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Table {
-    /// As it is called now; the states know it by the name that it began with.
+    /// The present name; the states know the table by its first name.
     name: String,
     keyed: bool,
     version: u64,
@@ -68,7 +68,7 @@ enum Effect {
         version: u64,
         change: AlterAction,
     },
-    /// `as_of` is the table that the rows were made for.
+    /// `as_of` is the table for which the rows were made.
     Insert {
         table: String,
         as_of: Box<Table>,
@@ -83,7 +83,7 @@ enum Effect {
     },
     PutKey(String, [u8; 32]),
     RemoveKey(String),
-    /// A seal or compaction: takes an lsn, changes no row.
+    /// A seal or compaction takes an lsn and changes no row.
     Nothing,
 }
 
@@ -103,7 +103,7 @@ impl Table {
         self.columns.iter_mut().find(|c| c.name == name).unwrap()
     }
 
-    /// Whether it happens; if not, the table may be left in pieces.
+    /// Applies a change. Returns false if the engine must refuse it; the table is then in an undefined state.
     fn alter(&mut self, change: &AlterAction) -> bool {
         self.version += 1;
         match change.clone() {
@@ -160,7 +160,7 @@ impl Table {
         true
     }
 
-    /// Whether rows that were made for `as_of` may be written here.
+    /// Returns true if rows that were made for `as_of` may be written here.
     fn takes(&self, as_of: &Table, rows: &[Row]) -> bool {
         if self.name != as_of.name {
             return false;
@@ -177,7 +177,7 @@ impl Table {
             && columns[given..].iter().all(has_value)
     }
 
-    /// Whether it happens; if not, the table may be left in pieces.
+    /// Inserts rows. Returns false if the engine must refuse it; the table is then in an undefined state.
     fn insert(&mut self, mode: &Mode, rows: &[Row]) -> bool {
         if !self.keyed {
             rows.iter().for_each(|row| self.push(row));
@@ -203,7 +203,7 @@ impl Table {
     }
 }
 
-/// The state after the effect; `None` if the engine must refuse it.
+/// Returns the state after the effect, or `None` if the engine must refuse it.
 fn apply(state: &State, effect: &Effect) -> Option<State> {
     let mut state = state.clone();
     match effect {
@@ -249,7 +249,7 @@ struct Run {
     base: u64,
     queue: Vec<Effect>,
     acknowledged: Arc<AtomicU64>,
-    /// A root that somebody reads for a while, and what was in it.
+    /// A root that is held for a while, with its state.
     held: Option<(Arc<Root>, State)>,
 }
 
@@ -270,7 +270,7 @@ impl Run {
         let ack = if rng.one_in(4) { Ack::Memory } else { Ack::Durable };
         let transaction = Transaction::new(vec![op]).ack(ack);
         self.engine.submit(&Principal::local(), transaction, move |result| match result {
-            // 0 for those that are acknowledged from memory: they promise nothing.
+            // The lsn is 0 for a commit acknowledged from memory, which promises nothing.
             Ok(committed) => drop(acknowledged.fetch_max(committed.lsn.0, Ordering::Relaxed)),
             Err(_) => answer.store(true, Ordering::Relaxed),
         });
@@ -288,7 +288,7 @@ impl Run {
         self.engine.step(Step::Commit);
         let status = self.engine.status();
         let commits = status.commits - before.1;
-        // Where there is no room, what makes some happens: first what background work did, then the rest if it fits.
+        // Requests that make room still happen on a full disk: first edits of background work, then the others if they fit.
         for rest in [true, false] {
             if commits > 0 && commits != (self.states.len() - before.0) as u64 {
                 self.states.truncate(before.0);
@@ -304,7 +304,7 @@ impl Run {
         }
         assert!(status.write_error.is_none(), "a full disk latches nothing: {:?}", status.write_error);
         if commits == 0 {
-            // Refused as a whole, for want of room.
+            // The group was refused as a whole, for lack of room.
             self.states.truncate(before.0);
         }
         assert_eq!(commits, (self.states.len() - before.0) as u64, "one lsn for each");
@@ -346,7 +346,7 @@ impl Run {
             let op = Op::AlterTable { table: model.name.clone(), changes: vec![change.clone()] };
             return self.submit(rng, op, Effect::Alter { table: name, version: model.version, change });
         }
-        // Columns are left out for all rows or for none.
+        // A column is left out in all rows or in none.
         let given: Vec<Col> =
             model.columns.iter().filter(|c| c.name == "id" || rng.chance(0.6)).cloned().collect();
         let count = rng.range(1..9);
@@ -404,7 +404,7 @@ impl Run {
     }
 }
 
-/// A change that the engine takes at this state of the table; `None`: none this time.
+/// Returns a change that the engine takes in this state of the table; `None` for no change this time.
 fn change(rng: &mut Rng, began_as: &str, model: &Table) -> Option<AlterAction> {
     let name = format!("x{}", rng.below(6));
     let is_free = model.columns.iter().all(|c| c.name != name);
@@ -474,7 +474,7 @@ fn value(rng: &mut Rng, column: &Col) -> Value {
     if column.name == "id" {
         return Value::Int64(rng.below(KEYS) as i64);
     }
-    // Where nulls are refused, so are all rows.
+    // A null in a column that refuses nulls refuses all rows.
     if rng.one_in(if column.refuses_null { 100 } else { 5 }) {
         return Value::Null;
     }
@@ -529,7 +529,7 @@ fn check(root: &Root, state: &State, what: &str) {
     }
 }
 
-/// Several lives of one database. Returns a hash of all that its disk did.
+/// Runs several lives of one database, each ended by a crash. Returns a hash of all calls of its disk.
 fn lives(seed: u64, lives: usize, steps: u64) -> u64 {
     let mut rng = Rng::new(seed);
     let machine = SimEnv::new(seed);

@@ -1,8 +1,6 @@
-//! The engine on a simulated machine: crashes at any I/O call, inside recovery too, compared with a plain map.
-//!
-//! The model keeps the state after every lsn. After a crash the engine must stand at an lsn that is not below the last
-//! one acknowledged and not above the last one written, with exactly the model's state there (L1, L2), a change feed
-//! that replays to it (M1), and no file that nothing names (G1).
+//! The model keeps the state after every lsn. After a crash the engine must be at an lsn between the last acknowledged one
+//! and the last written one, with exactly the model's state there (L1, L2). Its change feed must replay to that state (M1),
+//! and no file may be left that nothing names (G1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,14 +23,14 @@ pub(super) fn options() -> Options {
         seal_rows: 40,
         seal_bytes: 1 << 20,
         log_files_max: 3,
-        // Whatever is sealed is cold at once.
+        // A sealed segment is cold at once.
         zstd_after: Some(Duration::ZERO),
         compaction: table::compaction::Policy { compressed_bytes_min: 0, ..Default::default() },
         ..Options::default()
     }
 }
 
-/// A table as the model has it.
+/// A table of the model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ModelTable {
     keyed: bool,
@@ -42,7 +40,7 @@ pub(super) struct ModelTable {
 
 pub(super) type State = BTreeMap<String, ModelTable>;
 
-/// What a request will do once it is its turn.
+/// The effect of a request when its turn comes.
 #[derive(Clone, Debug)]
 pub(super) enum Effect {
     Create {
@@ -64,12 +62,12 @@ pub(super) enum Effect {
         table: String,
         keys: Vec<i64>,
     },
-    /// A seal or compaction: takes an lsn, changes no row.
+    /// A seal or compaction takes an lsn and changes no row.
     Nothing,
 }
 
 impl Effect {
-    /// Whether a full disk may take it.
+    /// Returns true if it may happen on a full disk.
     fn makes_room(&self) -> bool {
         matches!(self, Effect::Drop { .. } | Effect::Delete { .. } | Effect::DeleteKeys { .. })
     }
@@ -94,7 +92,7 @@ impl ModelTable {
     }
 }
 
-/// Applies an effect; false if the engine must refuse it.
+/// Applies an effect. Returns false if the engine must refuse it.
 fn apply(state: &mut State, effect: &Effect) -> bool {
     match effect {
         Effect::Create { table, keyed } => {
@@ -130,12 +128,12 @@ pub(super) struct Run {
     /// The state after each lsn, from `base` on.
     pub states: Vec<State>,
     pub base: u64,
-    /// Queued, in order.
+    /// Queued effects, in order.
     queue: Vec<Effect>,
-    /// The highest lsn that was answered.
+    /// The highest acknowledged lsn.
     pub acknowledged: Arc<AtomicU64>,
     pub held: Vec<(Arc<Root>, State)>,
-    /// A table was dropped, and perhaps that is not published yet.
+    /// True if a table was dropped and that is perhaps not published yet.
     drops: bool,
 }
 
@@ -164,13 +162,14 @@ impl Run {
             }
             Err(_) => answer.store(true, Ordering::Relaxed),
         });
-        // Else it was refused while it was prepared.
+        // A request that was refused during preparation is not queued.
         if !refused.load(Ordering::Relaxed) {
             self.queue.push(effect);
         }
     }
 
-    /// Writes what is queued as one group. What it will do is known before, so a crash in the middle finds it known.
+    /// Writes the queue as one group. The effects are applied to the model first, so they are known if the machine crashes
+    /// in the middle.
     pub fn commit(&mut self) {
         let before = (self.states.len(), self.engine.status().commits);
         let queue = std::mem::take(&mut self.queue);
@@ -178,7 +177,7 @@ impl Run {
         self.engine.step(Step::Commit);
         let status = self.engine.status();
         let commits = status.commits - before.1;
-        // Where there is no room, what makes some happens: first what background work did, then the rest if it fits.
+        // Requests that make room still happen on a full disk: first edits of background work, then the others if they fit.
         for rest in [true, false] {
             if commits > 0 && commits != (self.states.len() - before.0) as u64 {
                 self.states.truncate(before.0);
@@ -187,11 +186,11 @@ impl Run {
             }
         }
         if status.write_error.is_some() {
-            // The outcome is open: the group may be on the disk.
+            // The outcome is unknown: the group may be on the disk.
             return;
         }
         if commits == 0 {
-            // Refused as a whole (no room, a file that could not be made): it did not happen.
+            // The group was refused as a whole (no room, a file that could not be made): it did not happen.
             self.states.truncate(before.0);
         }
         assert_eq!(commits, (self.states.len() - before.0) as u64, "one lsn for each that happens");
@@ -206,11 +205,10 @@ impl Run {
         }
     }
 
-    /// One random request over the tables as published.
+    /// Submits a random request for the published tables.
     pub fn write(&mut self, rng: &mut Rng) {
         let published = self.at(self.engine.root().lsn()).clone();
-        // Definitions change only between groups: what happens to a request whose table goes away under it is tested
-        // elsewhere.
+        // Definitions change only between groups. Other tests cover a request whose table goes away meanwhile.
         let quiet = self.queue.is_empty() && self.engine.root().lsn().0 == self.last();
         let tables: Vec<String> = published.keys().cloned().collect();
         if tables.is_empty() || (quiet && tables.len() < 3 && rng.one_in(8)) {
@@ -271,7 +269,7 @@ impl Run {
                     status.seals + status.compactions + status.forgotten
                 };
                 if self.drops {
-                    // What is sealed of a table that goes takes no lsn.
+                    // A seal of a table that is being dropped takes no lsn.
                     self.commit();
                     while self.engine.step(Step::Sync) {}
                     self.drops = false;
@@ -296,7 +294,7 @@ impl Run {
     }
 }
 
-/// The root is the state, row ids included, by scan, by key and by change feed.
+/// Checks that the root equals the state, row ids included, by scan, by key and by change feed.
 pub(super) fn check(root: &Root, state: &State, what: &str) {
     let names: Vec<String> =
         root.tables().map(|t| t.def().name.strip_prefix("main.").unwrap().to_owned()).collect();
@@ -323,7 +321,7 @@ pub(super) fn check(root: &Root, state: &State, what: &str) {
     }
 }
 
-/// M1: the change feed, replayed from its floor over nothing, has the table's rows of that time on.
+/// M1: the change feed, replayed from its floor over an empty table, has the rows that the table got since then.
 fn check_feed(table: &table::Snapshot, model: &ModelTable, what: &str) {
     let floor = table.history_floor();
     let mut replayed: BTreeMap<RowId, (i64, i64)> = BTreeMap::new();
@@ -360,7 +358,7 @@ fn check_feed(table: &table::Snapshot, model: &ModelTable, what: &str) {
     }
 }
 
-/// G1 the other way round: right after recovery no segment file is there that no table has.
+/// G1 in the other direction: right after recovery there is no segment file that no table names.
 fn check_no_orphans(machine: &SimEnv, root: &Root) {
     let known: BTreeSet<String> = root
         .tables()
@@ -384,7 +382,7 @@ fn check_no_orphans(machine: &SimEnv, root: &Root) {
     assert_eq!(there, known, "the files in tables/ are those that the tables name");
 }
 
-/// Opens after a crash, crashing again inside recovery now and then.
+/// Opens the database after a crash, and sometimes crashes again inside recovery.
 pub(super) fn reopen(mut machine: SimEnv, rng: &mut Rng) -> (SimEnv, Engine) {
     for attempt in 0.. {
         if attempt < 4 && rng.chance(0.6) {
@@ -400,13 +398,12 @@ pub(super) fn reopen(mut machine: SimEnv, rng: &mut Rng) -> (SimEnv, Engine) {
     unreachable!("an attempt without a crash succeeds")
 }
 
-/// Several lives of one database.
+/// Runs several lives of one database, each ended by a crash.
 fn lives(seed: u64, lives: usize, steps: u64, crash_within: u64) -> u64 {
     lives_with(seed, lives, steps, crash_within, |_| {}, Duration::ZERO)
 }
 
-/// The same on a machine that `prepare` meddles with at the beginning of each life, and on which so much time goes by at
-/// every step.
+/// Runs several lives on a machine that `prepare` changes at the beginning of each. Each step takes `pace`.
 pub(super) fn lives_with(
     seed: u64,
     lives: usize,
@@ -419,7 +416,7 @@ pub(super) fn lives_with(
     let machine = SimEnv::new(seed);
     let (mut machine, engine) = reopen(machine, &mut rng);
     let mut run = Run::new(engine, 0, State::new());
-    // By lsn.
+    // The states by lsn.
     let mut past = vec![State::new()];
     let mut now = machine.env().clock.now();
     for _ in 0..lives {
@@ -520,7 +517,7 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
-/// Canaries: an engine whose fsyncs of one kind do nothing must be caught. What none of them catches is not tested.
+/// Canaries: an engine in which one kind of fsync does nothing must be caught. A kind that no test catches is not tested.
 #[test]
 fn an_engine_that_skips_a_kind_of_fsync_is_caught() {
     let _limit = testkit::limit(300);
@@ -545,8 +542,8 @@ fn an_engine_that_skips_a_kind_of_fsync_is_caught() {
     }
 }
 
-/// A failed sync of `tables/` once left a directory whose name was not durable; the next seal found it there and took
-/// it for durable, and a crash then took all of the table's segments with it.
+/// A failed sync of `tables/` left a directory whose name was not durable. The next seal found it and took it for durable,
+/// and a crash then took all segments of the table with it.
 #[test]
 fn a_table_directory_whose_sync_failed_is_made_again() {
     let _limit = testkit::limit(60);

@@ -1,4 +1,4 @@
-//! What the engine's tests share: small batches, a table as a map, and steps to the end.
+//! Helpers of the engine's tests: small batches, a table as a map, and steps to the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub fn keyed(name: &str) -> TableDef {
     def
 }
 
-/// The same columns without a key.
+/// A table with the same columns and no key.
 pub fn plain(name: &str) -> TableDef {
     let mut def = TableDef::new(TableId(0), format!("main.{name}"));
     def.add_column("id", &DataType::Int64, true, None).unwrap();
@@ -36,7 +36,7 @@ fn text(row: &(i64, i64)) -> String {
     format!("{}/{}", row.0, row.1)
 }
 
-/// The live rows `(id, v)` by row id; checks that `s` fits them and that row ids ascend, unless they are of the past.
+/// The live rows `(id, v)` by row id. Checks that `s` fits them, and that row ids ascend, except in a view of the past.
 pub fn contents(snapshot: &table::Snapshot) -> BTreeMap<RowId, (i64, i64)> {
     let mut rows = BTreeMap::new();
     let mut last = RowId(0);
@@ -64,17 +64,17 @@ pub fn contents(snapshot: &table::Snapshot) -> BTreeMap<RowId, (i64, i64)> {
     rows
 }
 
-/// The same as `id → v`.
+/// The live rows as a map from `id` to `v`.
 pub fn by_id(snapshot: &table::Snapshot) -> BTreeMap<i64, i64> {
     contents(snapshot).into_values().collect()
 }
 
-/// Does everything that there is to do.
+/// Steps the engine until there is nothing left to do.
 pub fn settle(engine: &Engine) {
     while engine.step(Step::Commit) | engine.step(Step::Sync) | engine.step(Step::Background) {}
 }
 
-/// Commits one operation, and does all that follows from it.
+/// Commits one operation and does everything that follows from it.
 pub fn commit(engine: &Engine, op: Op) -> Lsn {
     engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
         result.unwrap();

@@ -1,4 +1,4 @@
-//! What is logged of work that waits: a line when it begins to, a line when it goes on, none for the attempts between.
+//! Log lines of work that waits: one when it begins to wait, one when it goes on, none for the attempts in between.
 
 use std::fmt::{Debug, Write};
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::simulated::options;
 use super::support::{batch, keyed};
 use crate::{Engine, Mode, Op, Options, Step, Transaction};
 
-/// The lines of one thread.
+/// The log lines of one thread.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -63,7 +63,7 @@ fn settle(engine: &Engine) {
     while engine.step(Step::Background) | engine.step(Step::Commit) | engine.step(Step::Sync) {}
 }
 
-/// Nobody was told that indexes wait for room on the disk.
+/// It was logged nowhere that indexes wait for room on the disk.
 #[test]
 fn what_waits_for_room_is_logged_once_and_once_when_it_goes_on() {
     let _limit = testkit::limit(60);
@@ -95,7 +95,7 @@ fn what_waits_for_room_is_logged_once_and_once_when_it_goes_on() {
     });
 }
 
-/// An archive that could not be written to was told by no line, and by `/ready` once there was something to write.
+/// An archive that could not be written to was not logged, and `/ready` reported it only once there was something to write.
 #[test]
 fn an_archive_that_is_away_is_told_before_there_is_anything_to_archive() {
     let _limit = testkit::limit(60);

@@ -1,4 +1,4 @@
-//! TTL on a simulated machine: what is deleted, when, and what survives a crash.
+//! TTL on a simulated machine: the deleted rows, the time of their deletion, and a crash in between.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn options() -> Options {
     }
 }
 
-/// `k (id int64 primary key, at timestamp)` with its time in `at`, and `p (id int64)` with the time of arrival.
+/// Creates `k (id int64 primary key, at timestamp)` with its time in `at`, and `p (id int64)` with the time of arrival.
 fn create(engine: &Engine) {
     let mut keyed = TableDef::new(TableId(0), "main.k");
     keyed.add_column("id", &DataType::Int64, true, None).unwrap();
@@ -46,7 +46,7 @@ fn commit(engine: &Engine) {
     engine.step(Step::Sync);
 }
 
-/// Everything that is due now.
+/// Does everything that is due now.
 fn settle(engine: &Engine) {
     commit(engine);
     while engine.step(Step::Background) {
@@ -54,7 +54,7 @@ fn settle(engine: &Engine) {
     }
 }
 
-/// By row id: the times by which rows expire.
+/// The times by which rows expire, by row id.
 fn live(engine: &Engine, table: &str) -> BTreeMap<RowId, Option<i64>> {
     let root = engine.root();
     let snapshot = root.table(table).unwrap();
@@ -99,7 +99,7 @@ fn write(engine: &Engine, rng: &mut Rng, now: i64) {
     );
 }
 
-/// Nothing goes before its time, not even in a crash; what is old goes soon after; the change feed tells of it.
+/// Rows never go before their time, not even in a crash; old rows go soon after it; the change feed shows the deletes.
 #[test]
 fn old_rows_are_deleted_and_no_others() {
     let _limit = testkit::limit(300);
@@ -121,7 +121,7 @@ fn old_rows_are_deleted_and_no_others() {
                 engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
             }
             settle(&engine);
-            // A tenth of the longest time is the longest that a table waits for its turn.
+            // A table waits for its turn at most a tenth of the longest time to live.
             machine.clock.advance(Duration::from_secs(10));
             settle(&engine);
             let now = machine.env().clock.now();
@@ -145,7 +145,7 @@ fn old_rows_are_deleted_and_no_others() {
     });
 }
 
-/// Blocks that lie by time are not in the order of their row ids, on which nothing here may count.
+/// Blocks that are ordered by time are not in the order of their row ids, on which nothing here may rely.
 #[test]
 fn old_rows_are_found_where_rows_lie_by_their_time() {
     let _limit = testkit::limit(200);
@@ -223,7 +223,7 @@ fn a_time_to_live_may_come_and_go() {
     assert!(live(&engine, "main.p").is_empty());
 }
 
-/// Whoever was told that rows are kept for longer, or by another time, keeps them.
+/// A user who was told that rows are kept for longer, or by another time, keeps them.
 #[test]
 fn nothing_is_deleted_by_a_time_to_live_that_is_gone() {
     let _limit = testkit::limit(60);
@@ -246,7 +246,7 @@ fn nothing_is_deleted_by_a_time_to_live_that_is_gone() {
         if let Some(change) = &change {
             submit(&engine, vec![Op::AlterTable { table: "k".into(), changes: vec![change.clone()] }]);
         }
-        // Looks at the table as it was before, and comes to the commit thread behind the change.
+        // The work reads the table as it was before, and reaches the commit thread after the change.
         while engine.step(Step::Background) {}
         commit(&engine);
         let left = engine.root().table("main.k").unwrap().rows();
