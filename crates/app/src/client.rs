@@ -103,7 +103,7 @@ impl HttpClient {
     /// Fails with `invalid` for any other form.
     pub fn new(url: &str, key: Option<String>) -> Result<Self> {
         let wrong = || {
-            Error::invalid(format!("`{}` is no address of a server", types::name::printable(url)))
+            Error::invalid(format!("`{}` is not the address of a server", types::name::printable(url)))
                 .hint("write http://127.0.0.1:8484; for https use a tunnel or a proxy on this machine")
         };
         let rest = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
@@ -199,9 +199,12 @@ impl HttpClient {
             return Ok(serde_json::Value::Null);
         }
         serde_json::from_slice(&bytes).map_err(|error| {
-            Error::internal(format!("the server at {} answered with something that is no JSON", self.address))
-                .hint("is it a Polynya?")
-                .caused_by(error)
+            Error::internal(format!(
+                "the server at {} answered with something that is not JSON",
+                self.address
+            ))
+            .hint("is it a Polynya?")
+            .caused_by(error)
         })
     }
 

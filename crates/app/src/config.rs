@@ -266,7 +266,7 @@ impl Config {
                 config = Self::load_over(sources, &edge, "profile \"edge\"")?;
             }
             ProfileName::Server if share != Share::WHOLE => {
-                config = Self::load_over(sources, &share.settings(), "what the memory there is allows")?;
+                config = Self::load_over(sources, &share.settings(), "the available memory")?;
                 config.share = share;
             }
             ProfileName::Server => {}
@@ -318,8 +318,12 @@ impl Config {
         let ours = sources.variables.iter().map(|(name, _)| name).filter(|name| name.starts_with("POLYNYA_"));
         ours.filter(|name| !known().any(|known| known == *name))
             .map(|name| match nearest(name, known()) {
-                Some(near) => format!("the environment variable {name} is no setting; did you mean {near}?"),
-                None => format!("the environment variable {name} is no setting; `polynya config` lists them"),
+                Some(near) => {
+                    format!("the environment variable {name} is not a setting; did you mean {near}?")
+                }
+                None => {
+                    format!("the environment variable {name} is not a setting; `polynya config` lists them")
+                }
             })
             .collect()
     }
@@ -443,7 +447,7 @@ fn parse(setting: &Setting, text: &str) -> std::result::Result<Value, String> {
         ValueForm::Span => text.parse::<Span>().and(Ok(Value::from(text))),
         ValueForm::SpanOrOff => text.parse::<SpanOrOff>().and(Ok(Value::from(text))),
         ValueForm::Count => {
-            text.parse::<u64>().map(Value::from).map_err(|_| format!("`{text}` is no whole number"))
+            text.parse::<u64>().map(Value::from).map_err(|_| format!("`{text}` is not a whole number"))
         }
         ValueForm::Switch => match text {
             "true" | "1" | "yes" | "on" => Ok(Value::from(true)),
@@ -529,7 +533,7 @@ fn check_file(path: &Path) -> Result<()> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let first = lines.next().unwrap_or("unreadable").trim_start_matches("TOML parse error ").to_owned();
         let last = lines.next_back().map(|line| format!(": {line}")).unwrap_or_default();
-        Error::invalid(format!("{place} is no valid TOML {first}{last}"))
+        Error::invalid(format!("{place} is not valid TOML {first}{last}"))
     })?;
     for dict in data.values() {
         for (section, value) in dict {
@@ -587,7 +591,7 @@ fn extract_error(error: &figment::Error) -> Error {
     };
     match (settings::find(&path), &error.kind) {
         (Some(setting), _) if setting.form == ValueForm::Secret => {
-            value_error(setting, &place, "it is no text", "")
+            value_error(setting, &place, "it is not text", "")
         }
         (Some(setting), FigmentKind::UnknownVariant(found, _)) => {
             let why = setting.check_word(found).map_or(why, |(why, _)| why);

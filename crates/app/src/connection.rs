@@ -35,7 +35,7 @@ fn without_log(data: &Path) -> Error {
 pub fn refuse_backup(data: &Path) -> Result<()> {
     let place = data.display();
     match engine::backup::is_backup(&Env::real(), data) {
-        Ok(true) => Err(Error::invalid(format!("{place} is a backup, and no data directory")).hint(format!(
+        Ok(true) => Err(Error::invalid(format!("{place} is a backup, not a data directory")).hint(format!(
             "make one out of it: `polynya restore {place} NEW_DIRECTORY`; `polynya doctor {place}` checks it"
         ))),
         _ => Ok(()),

@@ -169,7 +169,7 @@ fn route(engine: &Engine, method: &Method, path: &str, body: &Bytes) -> Result<R
 }
 
 fn parse(body: &Bytes) -> Result<Value> {
-    serde_json::from_slice(body).map_err(|error| Error::invalid("the body is no JSON").caused_by(error))
+    serde_json::from_slice(body).map_err(|error| Error::invalid("the body is not JSON").caused_by(error))
 }
 
 /// Decodes the percent escapes of a path: `%C3%BC` becomes `ü`.

@@ -24,7 +24,7 @@ pub use running::examine_running;
 
 /// The end of the finding for a manifest of which one of its two files is damaged.
 const OTHER_IS_INTACT: &str =
-    "of the manifest and its copy the other one can be read: opening writes both anew";
+    "the other one of the manifest and its copy is intact: opening writes both again";
 
 /// One problem that an examination found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ pub fn examine(
     }
     let has_log = exists("log")?;
     if !has_log && !exists("tables")? && !manifest::is_there(env, dir) {
-        return Err(Error::not_found(format!("{} is no data directory of Polynya", dir.display()))
+        return Err(Error::not_found(format!("{} is not a data directory of Polynya", dir.display()))
             .hint(other_directory_hint(dir)));
     }
     let _lock = env.disk.lock(&dir.join("LOCK")).map_err(|error| match error.kind() {
@@ -137,13 +137,13 @@ pub fn examine(
         }
         Ok(None) => {
             examination.damage(
-                "there is no manifest, nor its copy, and nothing can be read without: restore a backup",
+                "the manifest and its copy are missing, and nothing can be read without them: restore a backup",
             );
             return Ok(examination);
         }
         Err(error) if error.kind() == Kind::Damaged => {
             examination.damage(format!(
-                "{error}; its copy cannot be read either, and nothing without: restore a backup"
+                "{error}; its copy cannot be read either, and nothing can be read without them: restore a backup"
             ));
             return Ok(examination);
         }
@@ -172,8 +172,8 @@ pub fn examine(
     match report {
         Some(report) => report_log(report, &manifest, &mut examination),
         None => examination.damage(format!(
-            "the folder `log` is missing, and with it every commit from lsn {} on whose rows are in no segment: put it back, or \
-             restore a backup",
+            "the folder `log` is missing, and with it every commit from lsn {} on whose rows are not in a segment: put it back, \
+             or restore a backup",
             manifest.replay_from
         )),
     }
@@ -206,8 +206,8 @@ fn examine_backup(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Resu
     }
     if verified.is_named_by_content {
         examination.note(
-            "its files lie here as in an object store, and were compared with their checksums; restore it, and what comes of that \
-             can be examined row by row",
+            "its files are stored as in an object store, and were compared with their checksums; restore it, and the \
+             restored directory can be examined row by row",
         );
         return Ok(examination);
     }
@@ -231,8 +231,8 @@ fn report_log(report: commitlog::Report, manifest: &manifest::Manifest, examinat
         ));
     } else if report.torn_bytes > 0 {
         examination.note(format!(
-            "the log ends in {} bytes that are no whole commit, as a crash leaves them; the next opening cuts them off. If nothing \
-             crashed they were one: restore it from a backup before this database is opened",
+            "the log ends in {} bytes that are not a whole commit, as after a crash; the next opening cuts them off. If \
+             nothing crashed, they were a commit: restore it from a backup before this database is opened",
             report.torn_bytes
         ));
     }

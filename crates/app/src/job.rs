@@ -19,8 +19,7 @@ pub async fn run(
     let response = client.send(method, path, &[], body.to_string().into()).await?;
     let mut body = response.into_body();
     let mut rest: Vec<u8> = Vec::new();
-    let ended =
-        || Error::new(Kind::Closed, "the server ended before it was through").hint("its log says why");
+    let ended = || Error::new(Kind::Closed, "the server ended before it was done").hint("its log says why");
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| ended().caused_by(error))?;
         let Ok(bytes) = frame.into_data() else { continue };
@@ -28,7 +27,7 @@ pub async fn run(
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = rest.drain(..=end).collect();
             let mut value: Value = serde_json::from_slice(&line).map_err(|error| {
-                Error::internal("the server said something that is no JSON").caused_by(error)
+                Error::internal("the server sent something that is not JSON").caused_by(error)
             })?;
             if !value["progress"].is_null() {
                 report(&value["progress"]);

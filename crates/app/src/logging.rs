@@ -46,7 +46,7 @@ fn filter(level: &str) -> Result<EnvFilter> {
     let directives =
         if is_info && !level.contains("rmcp") { format!("{level},rmcp=warn") } else { level.to_owned() };
     EnvFilter::try_new(directives).map_err(|error| {
-        Error::invalid(format!("`{level}` is no log level"))
+        Error::invalid(format!("`{level}` is not a log level"))
             .hint("use error, warn, info, debug or trace, or name a part: `warn,commitlog=debug`")
             .caused_by(error)
     })

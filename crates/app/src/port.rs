@@ -32,7 +32,7 @@ fn explain(address: SocketAddr, error: std::io::Error) -> Error {
                 .hint("use a port from 1024 on: --listen 127.0.0.1:8484")
         }
         std::io::ErrorKind::AddrNotAvailable => {
-            Error::invalid(format!("{} is no address of this machine", address.ip()))
+            Error::invalid(format!("{} is not an address of this machine", address.ip()))
                 .hint("use 127.0.0.1 for this machine only, 0.0.0.0 for all its addresses")
         }
         _ => Error::io(format!("listening on {address}"), error),

@@ -61,7 +61,7 @@ impl FromStr for ByteSize {
         let bytes = parse(text, &SIZES).filter(|bytes| *bytes < 1e18);
         bytes
             .map(|bytes| ByteSize(bytes as u64))
-            .ok_or_else(|| format!("`{text}` is no size; write one like `64 MiB`"))
+            .ok_or_else(|| format!("`{text}` is not a size; write one like `64 MiB`"))
     }
 }
 
@@ -71,7 +71,7 @@ impl FromStr for Span {
     fn from_str(text: &str) -> Result<Self, String> {
         let seconds = parse(text, &SPANS).filter(|seconds| *seconds < 1e9);
         let span = seconds.map(|seconds| Span(Duration::from_secs_f64(seconds)));
-        span.ok_or_else(|| format!("`{text}` is no length of time; write one like `30 s` or `5 min`"))
+        span.ok_or_else(|| format!("`{text}` is not a length of time; write one like `30 s` or `5 min`"))
     }
 }
 
@@ -83,7 +83,7 @@ impl FromStr for SpanOrOff {
             return Ok(SpanOrOff(None));
         }
         let span = text.parse().map(|Span(span)| SpanOrOff(Some(span)));
-        span.map_err(|_| format!("`{text}` is no length of time; write one like `7 d`, or `off`"))
+        span.map_err(|_| format!("`{text}` is not a length of time; write one like `7 d`, or `off`"))
     }
 }
 

@@ -20,7 +20,7 @@ const ROWS_SHOWN: usize = 10;
 #[command(
     long_about = "Ask in plain words: about this machine (disk, memory, CPU, load, network), requests to the server, your \
                   tables and notes, and what changed. No language model is involved; words that are not understood are \
-                  named. `polynya ask what can I ask` tells what there is.",
+                  named. `polynya ask what can I ask` lists the subjects.",
     after_help = "Examples:\n  polynya ask 'is the disk nearly full?'\n  polynya ask what changed in the last hour\n  \
                   polynya ask 'if any request was slower than 20 ms, show it'\n  polynya ask how many events today\n  \
                   polynya ask --json 'average price of orders' | jq -r .answer"
@@ -91,8 +91,11 @@ fn page(answer: &Value) -> String {
     let sources: Vec<String> = answer["sources"].as_array().into_iter().flatten().map(source).collect();
     let took = answer["took_ms"].as_f64().unwrap_or_default();
     let kept = if answer["cached"] == Value::Bool(true) { ", kept from an equal question" } else { "" };
-    let asked =
-        if sources.is_empty() { "Nobody was asked".into() } else { format!("Asked: {}", sources.join("; ")) };
+    let asked = if sources.is_empty() {
+        "No source was asked".into()
+    } else {
+        format!("Asked: {}", sources.join("; "))
+    };
     format!("{out}\n{asked}. {took:.1} ms at lsn {}{kept}.\n", super::tables::number(&answer["lsn"]))
 }
 

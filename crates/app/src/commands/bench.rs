@@ -107,12 +107,12 @@ enum Workload {
 
 fn at_least_one(text: &str) -> std::result::Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("`{text}` is no whole number from 1 on"))
+    number.ok_or_else(|| format!("`{text}` is not a whole number from 1 on"))
 }
 
 fn above_zero(text: &str) -> std::result::Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| format!("`{text}` is no number above 0"))
+    number.ok_or_else(|| format!("`{text}` is not a number above 0"))
 }
 
 pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {

@@ -82,7 +82,7 @@ async fn copy_to(
     let mut out = match file {
         Some(path) => CopyOutput::File(Draft::new(path, copy.overwrite)?),
         None if copy.format == Format::Parquet && output::is_terminal() => {
-            return Err(Error::invalid("Parquet is nothing to read on a terminal")
+            return Err(Error::invalid("Parquet cannot be read on a terminal")
                 .hint("name a file, or send it into one: polynya sql \"COPY …\" > rows.parquet"));
         }
         None => CopyOutput::Stdout,

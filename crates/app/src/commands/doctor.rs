@@ -44,7 +44,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
     let show = |what: &str| bar.set_message(format!("checking {what}"));
     let examined = match remote::uri(dir) {
-        Some(uri) => Err(Error::invalid(format!("{uri} is no folder of this machine"))
+        Some(uri) => Err(Error::invalid(format!("{uri} is not a folder on this machine"))
             .hint(format!("`polynya restore {uri} NEW_DIRECTORY` compares every file of a backup"))),
         None => doctor::examine(&Env::real(), dir, warehouse(config, dir).as_deref(), &mut |what| show(what)),
     };

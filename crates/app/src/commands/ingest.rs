@@ -90,8 +90,12 @@ async fn ingest_one(
         // `biased` polls the signal first, so that Ctrl-C is heard before the file is read.
         biased;
         _ = tokio::signal::ctrl_c() => {
-            let next = if options.server.url.is_some() || job.path.as_os_str() == "-" { "what was sent is stored; the same command would send it again" } else { "the same command goes on where it stopped" };
-            Err(Error::new(Kind::Timeout, "interrupted").hint(next))
+            let starts_over = options.server.url.is_some() || job.path.as_os_str() == "-";
+            Err(Error::new(Kind::Timeout, "interrupted").hint(if starts_over {
+                "the rows sent so far are stored; the same command would send them again"
+            } else {
+                "the same command goes on where it stopped"
+            }))
         }
         ingested = ingest::file(connection, job, &bar) => ingested,
     };
@@ -114,7 +118,7 @@ fn csv_options(options: &Options) -> Result<CsvOptions> {
         Some(text) if text.len() == 1 => text.bytes().next(),
         Some(text) => {
             return Err(
-                Error::invalid(format!("`{text}` is no delimiter")).hint("name one character, or `tab`")
+                Error::invalid(format!("`{text}` is not a delimiter")).hint("name one character, or `tab`")
             );
         }
     };

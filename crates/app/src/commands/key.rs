@@ -16,8 +16,8 @@ use crate::output::{self, Table};
 #[derive(Debug, Args)]
 #[command(
     long_about = "Make, list and remove API keys. While no key exists, every program of this machine may do everything and \
-                  no other machine is answered; from the first key on, every request needs one. Keys are managed by whoever \
-                  owns the data directory, on its machine, with or without its server running.",
+                  no other machine is answered; from the first key on, every request needs one. Keys are managed by the owner of the \
+                  data directory, on its machine, with or without its server running.",
     after_help = "Examples:\n  polynya key create me --scope admin\n  \
                   polynya key create sensors --scope write --tables readings,lab.*\n  polynya key list\n  \
                   polynya key remove sensors\n\nThe secret goes into `Authorization: Bearer …`, --key or POLYNYA_KEY."

@@ -32,14 +32,14 @@ use super::tables::{self, number};
 #[command(
     long_about = "Tables as Apache Iceberg, below lake/ in the data directory. Any program that reads Iceberg v2 opens them there: \
                   DuckDB, PyIceberg, Spark, Trino.",
-    after_help = "Examples:\n  polynya lake                      how far each table has landed, of what it consists, and where\n  \
+    after_help = "Examples:\n  polynya lake                      how far each table has landed, its files, and where they are\n  \
                   polynya lake snapshots events     the states that readers may still ask for\n  \
                   polynya lake files events         which files it has, by partition\n  \
-                  polynya lake commit events        land now what was acknowledged so far\n  \
+                  polynya lake commit events        land all acknowledged rows now\n  \
                   polynya lake maintain events      merge small files, expire old snapshots, remove unreferenced files\n  \
-                  polynya lake erase people         let deletes reach history: no file or snapshot shows what was deleted\n  \
+                  polynya lake erase people         remove deleted rows from every file and snapshot\n  \
                   polynya lake import old/trips trips   take an Iceberg table or Parquet files in as rows of a table\n  \
-                  polynya lake verify events        read it back from the lake's files alone and compare it with SQL",
+                  polynya lake verify events        read it back from only the lake's files and compare it with SQL",
     args_conflicts_with_subcommands = true
 )]
 pub struct Options {
@@ -360,7 +360,7 @@ fn metadata_file(landed: &Value) -> Result<MetadataFile> {
     let dir = path.parent().filter(|parent| parent.ends_with("metadata")).and_then(Path::parent);
     match (dir, name) {
         (Some(dir), Some(name)) => Ok(MetadataFile { dir: dir.to_owned(), name: name.to_owned() }),
-        _ => Err(Error::internal(format!("`{}` is no name of a metadata file", path.display()))),
+        _ => Err(Error::internal(format!("`{}` is not the name of a metadata file", path.display()))),
     }
 }
 
@@ -370,9 +370,8 @@ async fn with_damaged_files(config: &Config, table: &str, file: &MetadataFile, e
     match read_lake(config, table, file, compare).await {
         Ok(damaged) if !damaged.is_empty() => {
             let count = counted(damaged.len() as u64, "file");
-            Error::damaged(format!("{count} of the lake: {}", damaged.join("; "))).hint(
-                "put them back from a copy of the lake; rows that are on this machine are not touched by it",
-            )
+            Error::damaged(format!("{count} of the lake: {}", damaged.join("; ")))
+                .hint("put them back from a copy of the lake; this does not affect rows on this machine")
         }
         _ => error,
     }
@@ -415,7 +414,9 @@ fn open_reader(config: &Config, full_name: &str, file: &MetadataFile) -> Result<
         },
     };
     Reader::open_file(&store, &dir, &file.name).map_err(|error| match error.kind() {
-        Kind::Io => error.hint("the lake is read where it lies: verify on the machine of the server"),
+        Kind::Io => {
+            error.hint("the files of the lake are read directly: verify on the machine of the server")
+        }
         _ => error,
     })
 }
@@ -445,7 +446,7 @@ async fn digest_sql(client: &mut HttpClient, table: &str, last: u64) -> Result<D
             [("content-type", "application/json"), ("accept", "application/vnd.apache.arrow.stream")];
         let answer = client.send(Method::POST, "/v1/sql", &headers, body).await?;
         let bytes = read(answer).await?;
-        let broken = |error| Error::internal("the answer is no Arrow stream").caused_by(error);
+        let broken = |error| Error::internal("the answer is not an Arrow stream").caused_by(error);
         let reader = StreamReader::try_new(&bytes[..], None).map_err(broken)?;
         if first == 1 {
             digest = Digest::of_columns(&reader.schema());

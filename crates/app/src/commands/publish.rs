@@ -132,7 +132,7 @@ pub fn set_folders(config: &mut Config, folders: &[String], all: bool) -> Result
         let (_, path) = vault::split_place(folder);
         // A single file that is not a note, such as a picture, has no page that would show it.
         if Path::new(path).is_file() && !site::is_note(path) {
-            return Err(Error::invalid(format!("`{path}` is no note"))
+            return Err(Error::invalid(format!("`{path}` is not a note"))
                 .hint("notes end in .md; rows of a file become a table with `polynya ingest FILE`"));
         }
         // A folder of the settings may be created later. A folder that was just typed and does not exist is mistyped.

@@ -55,7 +55,7 @@ fn parse_target(text: &str) -> std::result::Result<Target, String> {
     if let Ok(lsn) = text.replace(['_', ','], "").parse() {
         return Ok(Target::Lsn(Lsn(lsn)));
     }
-    let wrong = "neither the number of a commit nor a time such as 2026-11-22T09:30:00Z";
+    let wrong = "not the number of a commit or a time such as 2026-11-22T09:30:00Z";
     let nanos = string_to_timestamp_nanos(text).map_err(|_| wrong.to_owned())?;
     Ok(Target::Time(nanos.div_euclid(1_000)))
 }
@@ -68,7 +68,7 @@ impl Options {
 
 pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     if let Some(uri) = remote::uri(&options.dest) {
-        return Err(Error::invalid(format!("{uri} is no folder of this machine"))
+        return Err(Error::invalid(format!("{uri} is not a folder on this machine"))
             .hint("the backup and the archive may be in an object store; a data directory is a folder"));
     }
     let started = Instant::now();
@@ -111,8 +111,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
         },
         started.elapsed().as_secs_f64(),
         match restored.is_short {
-            true =>
-                "The archive ends there, before the time you named: what came later, if anything did, is not in it.\n",
+            true => "The archive ends there, before the time you named: it has no later commits.\n",
             false => "",
         },
         missing_rows_note(&restored.lacks),
@@ -128,7 +127,7 @@ pub(super) fn missing_rows_note(lacks: &[String]) -> String {
     }
     let lines: String = lacks.iter().map(|line| format!("  {}\n", output::visible(line))).collect();
     format!(
-        "Not in the backup, and to be read only where the lake is as it was when the backup was taken:\n{lines}"
+        "Not in the backup, and readable only if the lake is as it was when the backup was taken:\n{lines}"
     )
 }
 

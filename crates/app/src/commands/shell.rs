@@ -185,7 +185,7 @@ impl State {
                 ))
             }
             MetaCommand::Unknown(word) => {
-                Err(Error::invalid(format!("`{word}` is no command")).hint("\\help lists them"))
+                Err(Error::invalid(format!("`{word}` is not a command")).hint("\\help lists them"))
             }
         };
         text.map(Some)

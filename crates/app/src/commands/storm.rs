@@ -67,15 +67,16 @@ fn parse_load(text: &str) -> std::result::Result<EventRate, String> {
         "half" => Ok(EventRate::Half),
         _ => {
             let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 1.0);
-            rate.map(EventRate::PerSecond)
-                .ok_or_else(|| format!("`{text}` is none of full, half, or events a second from 1 on"))
+            rate.map(EventRate::PerSecond).ok_or_else(|| {
+                format!("`{text}` is not full, half, or a number of events a second from 1 on")
+            })
         }
     }
 }
 
 fn parse_scale(text: &str) -> std::result::Result<f64, String> {
     let part = text.parse().ok().filter(|part: &f64| *part > 0.0 && *part <= 100.0);
-    part.ok_or_else(|| format!("`{text}` is no number above 0 and up to 100"))
+    part.ok_or_else(|| format!("`{text}` is not a number above 0 and up to 100"))
 }
 
 pub fn run(_: &Config, options: &Options) -> Result<ExitCode> {
@@ -303,7 +304,7 @@ fn report(outcome: &StormOutcome) -> String {
         let mut all: Vec<_> = all.iter().filter(|(_, ms)| **ms >= 10.0).collect();
         all.sort_by(|a, b| b.1.total_cmp(a.1));
         let shown: Vec<String> = all.iter().take(6).map(|(name, ms)| format!("{name} {ms:.0} ms")).collect();
-        if shown.is_empty() { "none of 10 ms".to_owned() } else { shown.join(", ") }
+        if shown.is_empty() { "none reached 10 ms".to_owned() } else { shown.join(", ") }
     };
     text.push_str(&format!(
         "Longest turns of the server's threads: {}. Waits for locks, all together: {}.\n\n",

@@ -118,7 +118,7 @@ pub fn description(table: &Value) -> String {
     if table["tiers"].is_object() {
         let of = |name: &str| number(&table["tiers"][name]);
         more += &format!(
-            "hot: {}, {}; in the lake alone: {}, about {}\n",
+            "hot: {}, {}; only in the lake: {}, about {}\n",
             counted(of("hot_rows"), "row"),
             ByteSize(of("hot_bytes")),
             counted(of("lake_only_rows"), "row"),
@@ -218,7 +218,7 @@ mod tests {
         table["tiers"] =
             json!({"hot_rows": 2, "hot_bytes": 5 << 20, "lake_only_rows": 7, "lake_only_bytes": 9 << 20});
         let said = description(&table);
-        assert!(said.ends_with("\nhot: 2 rows, 5 MiB; in the lake alone: 7 rows, about 9 MiB\n"), "{said}");
+        assert!(said.ends_with("\nhot: 2 rows, 5 MiB; only in the lake: 7 rows, about 9 MiB\n"), "{said}");
         assert!(list_table(&json!({"tables": [table]})).contains("5 MiB, 7 rows more in the lake"));
     }
 

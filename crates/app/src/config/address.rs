@@ -19,15 +19,15 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
         host => host.trim_start_matches('[').trim_end_matches(']').parse().ok(),
     };
     if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) {
-        let number = port.parse().map_err(|_| format!("`{port}` is no port: ports are 0 to 65535"))?;
+        let number = port.parse().map_err(|_| format!("`{port}` is not a port: ports are 0 to 65535"))?;
         let address =
-            address.ok_or_else(|| format!("`{host}` is no address of numbers, like 127.0.0.1 or [::1]"))?;
+            address.ok_or_else(|| format!("`{host}` is not a numeric address like 127.0.0.1 or [::1]"))?;
         return Ok(SocketAddr::new(address, number));
     }
     if text.parse::<IpAddr>().is_ok() || text == "localhost" {
-        Err(format!("`{text}` names no port"))
+        Err(format!("`{text}` has no port"))
     } else {
-        Err(format!("`{text}` is no address and port"))
+        Err(format!("`{text}` is not an address and port"))
     }
 }
 
@@ -63,13 +63,13 @@ mod tests {
             assert_eq!(parse(text).unwrap().to_string(), address);
         }
         for (text, said) in [
-            ("127.0.0.1:99999", "`99999` is no port"),
-            ("99999", "`99999` is no port"),
-            (":", "no address and port"),
-            ("127.0.0.1", "names no port"),
-            ("localhost", "names no port"),
-            ("box:80", "`box` is no address of numbers"),
-            ("", "no address and port"),
+            ("127.0.0.1:99999", "`99999` is not a port"),
+            ("99999", "`99999` is not a port"),
+            (":", "not an address and port"),
+            ("127.0.0.1", "has no port"),
+            ("localhost", "has no port"),
+            ("box:80", "`box` is not a numeric address"),
+            ("", "not an address and port"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -65,7 +65,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::OneOf(&["server", "edge"]),
         "server",
         None,
-        "edge is for small machines: other defaults, smaller buffers, fewer threads. What else is set wins over it.",
+        "edge is for small machines: other defaults, smaller buffers, fewer threads. Other settings override it.",
     ),
     setting(
         "server.listen",
@@ -81,7 +81,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Text,
         "./polynya-data",
         None,
-        "Where everything is kept. One process at a time has it open.",
+        "The data directory. One process at a time has it open.",
     ),
     setting(
         "server.body_bytes_max",
@@ -97,7 +97,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Count,
         "20000",
         Some(("1", "1000000")),
-        "Connections at a time; more are closed at once.",
+        "Connections at a time; further ones are closed at once.",
     ),
     setting(
         "server.idle_timeout",
@@ -161,7 +161,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Size,
         "1 GiB",
         Some(("0 B", "16 TB")),
-        "Files of such rows, of all tables together; beyond it the oldest go before their time.",
+        "Size of the files of such rows, of all tables together; beyond it the oldest are removed early.",
     ),
     setting(
         "segments.zstd_after",
@@ -185,7 +185,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Span,
         "24 h",
         Some(("1 s", "3650 d")),
-        "How long what was recorded is kept.",
+        "How long recorded rows are kept.",
     ),
     setting(
         "record.processes",
@@ -193,7 +193,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Count,
         "5",
         Some(("0", "50")),
-        "How many of the busiest and of the largest processes are recorded; 0 is none.",
+        "Number of the busiest and of the largest processes that are recorded; 0 records none.",
     ),
     setting(
         "lake.enabled",
@@ -225,7 +225,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Size,
         "128 MiB",
         Some(("1 MiB", "16 TB")),
-        "Memory for parts of row groups that readers of rows in the lake alone have unpacked, of all tables.",
+        "Memory for unpacked parts of row groups, for readers of rows that are only in the lake, of all tables.",
     ),
     setting(
         "lake.locations",
@@ -233,7 +233,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Texts,
         "",
         None,
-        "Directories in which tables of others may be that are made through the Iceberg catalog, besides lake/_catalog/ below the data directory.",
+        "Directories in which clients of the Iceberg catalog may create tables, besides lake/_catalog/ below the data directory.",
     ),
     setting(
         "lake.warehouse",
@@ -249,7 +249,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Text,
         "",
         None,
-        "Of a store that speaks S3, such as http://127.0.0.1:7070, for the warehouse, for backups and for the archive of the log. Without one it is Amazon's.",
+        "The address of a store that speaks S3, such as http://127.0.0.1:7070, for the warehouse, for backups and for the archive of the log. The default is Amazon's.",
     ),
     setting(
         "lake.s3_region",
@@ -257,7 +257,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Text,
         "",
         None,
-        "The region of the bucket; without one what AWS_REGION says.",
+        "The region of the bucket; the default is AWS_REGION.",
     ),
     setting(
         "lake.s3_credentials",
@@ -265,7 +265,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::OneOf(&["auto", "own", "catalog"]),
         "auto",
         None,
-        "Whose key opens the warehouse: own, what the environment says (AWS_…) or the machine's role is; catalog, what lake.catalog hands out for each table; auto, own if the environment names one, else the catalog's.",
+        "The key that opens the warehouse: own, from the environment (AWS_…) or the machine's role; catalog, handed out by lake.catalog for each table; auto, own if the environment has one, else the catalog's.",
     ),
     setting(
         "lake.catalog",
@@ -281,7 +281,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Text,
         "",
         None,
-        "Which of that catalog's warehouses, where it has several.",
+        "The warehouse of that catalog, if it has several.",
     ),
     setting(
         "lake.catalog_token",
@@ -289,7 +289,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Secret,
         "",
         None,
-        "The token that the catalog is asked with; better in the environment than in a file. Never shown.",
+        "The token for that catalog; better in the environment than in a file. Never shown.",
     ),
     setting(
         "lake.catalog_credential",
@@ -297,7 +297,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Secret,
         "",
         None,
-        "ID:SECRET, exchanged for a token as often as one ends (OAuth2 client credentials). Never shown.",
+        "ID:SECRET, exchanged for a new token whenever one expires (OAuth2 client credentials). Never shown.",
     ),
     setting(
         "lake.catalog_scope",
@@ -305,7 +305,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Text,
         "catalog",
         None,
-        "The scope that is asked for with the credential.",
+        "The scope to request with the credential.",
     ),
     setting(
         "lake.catalog_oauth2_uri",
@@ -313,7 +313,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Text,
         "",
         None,
-        "Where tokens are had for the credential; without it at /v1/oauth/tokens of the catalog.",
+        "The address that issues tokens for the credential; the default is /v1/oauth/tokens of the catalog.",
     ),
     setting(
         "idempotency.keep",
@@ -329,7 +329,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Count,
         "10000000",
         Some(("1000", "1000000000")),
-        "At most so many of them are; the oldest are forgotten first.",
+        "The number of such requests that are remembered; the oldest are forgotten first.",
     ),
     setting(
         "syslog.listen",
@@ -337,7 +337,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Text,
         "",
         None,
-        "Address and port for syslog over TCP and UDP, such as 127.0.0.1:5514. It knows no keys: whoever reaches it may write. Without one there is none.",
+        "Address and port for syslog over TCP and UDP, such as 127.0.0.1:5514. Syslog has no keys: anyone who can reach it can write. Without an address syslog is off.",
     ),
     setting(
         "syslog.table",
@@ -345,7 +345,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Text,
         "syslog",
         None,
-        "The table that messages of syslog go to; made when the first one comes.",
+        "The table of syslog messages; it is created with the first one.",
     ),
     setting(
         "site.vault",
@@ -361,7 +361,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Texts,
         "",
         None,
-        "Which notes are public beside those that say `publish: true`: patterns of paths, such as blog/**; ** is all. `publish: false` in a note always counts.",
+        "Notes that are public besides those that say `publish: true`: patterns of paths, such as blog/**; ** is all. `publish: false` in a note always wins.",
     ),
     setting(
         "site.title",
@@ -393,7 +393,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Text,
         "",
         None,
-        "Where readers reach the site, such as https://example.org; sitemap and feed need it.",
+        "The address of the site for its readers, such as https://example.org; sitemap and feed need it.",
     ),
     setting(
         "site.raw_html",
@@ -401,7 +401,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Switch,
         "false",
         None,
-        "Harmless HTML in notes stays HTML; otherwise all is shown as text. Scripts and forms never work.",
+        "Harmless HTML in notes stays HTML; otherwise all HTML is shown as text. Scripts and forms never work.",
     ),
     setting(
         "site.line_breaks",
@@ -441,7 +441,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Span,
         "0 s",
         Some(("0 s", "10 s")),
-        "Added to each fsync of the commit log, to learn how a slower disk would do. For measurements only.",
+        "Time added to each fsync of the commit log, to simulate a slower disk. For measurements only.",
     ),
     setting(
         "bench.seal_rows",
@@ -449,7 +449,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Count,
         "1048576",
         Some(("100", "1048576")),
-        "A table's newest rows become a segment at so many: few, to see many seals and merges in a short time. For measurements only.",
+        "Number of a table's newest rows that become a segment: a small number causes many seals and merges in a short time. For measurements only.",
     ),
     setting(
         "bench.log_file_bytes",
@@ -457,7 +457,7 @@ pub const SETTINGS: &[Setting] = &[
         ValueForm::Size,
         "64 MiB",
         Some(("16 KiB", "64 MiB")),
-        "How large a file of the commit log is: small, to see many come and go. For measurements only.",
+        "Size of a file of the commit log: a small size causes many files. For measurements only.",
     ),
 ];
 
@@ -489,7 +489,7 @@ impl Setting {
             )),
             ValueForm::Level => {
                 let word = wrong_level(text)?;
-                Some((format!("`{}` is no log level", printable(word)), near(word, &LEVELS)))
+                Some((format!("`{}` is not a log level", printable(word)), near(word, &LEVELS)))
             }
             _ => None,
         }

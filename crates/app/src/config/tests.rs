@@ -120,8 +120,8 @@ fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
             ["`log.format`: `text` or `json` is expected, `xml` was given", "write `text`"],
         ),
         ("[log]\nformat = \"jsn\"\n", ["`jsn` was given", "did you mean `json`?"]),
-        ("[log]\nlevel = \"loud\"\n", ["`log.level`: `loud` is no log level", "write error, warn"]),
-        ("[log]\nlevel = \"info,lake=debg\"\n", ["`debg` is no log level", "did you mean `debug`?"]),
+        ("[log]\nlevel = \"loud\"\n", ["`log.level`: `loud` is not a log level", "write error, warn"]),
+        ("[log]\nlevel = \"info,lake=debg\"\n", ["`debg` is not a log level", "did you mean `debug`?"]),
         ("[sql]\nthreads = -1\n", ["`sql.threads`: `-1` does not fit", "write a whole number"]),
         ("[sql]\nthreads = [1]\n", ["`sql.threads`: a list does not fit", "write a whole number"]),
         ("[site]\nvault = 3\n", ["`site.vault`: the value does not fit", "commas between"]),
@@ -142,15 +142,18 @@ fn a_wrong_value_names_the_file_the_setting_and_the_cure() {
     let sources =
         Sources { flags: vec![("sql.threads".into(), "abc".into(), "--set".into())], ..Sources::default() };
     let error = Config::load(&sources).unwrap_err().to_string();
-    assert_eq!(error, "--set: `sql.threads`: `abc` is no whole number; write a whole number, from 0 to 1024");
+    assert_eq!(
+        error,
+        "--set: `sql.threads`: `abc` is not a whole number; write a whole number, from 0 to 1024"
+    );
     for (path, text, said) in [
         (
             "log.format",
             "xml",
             "--set: `log.format`: `text` or `json` is expected, `xml` was given; write `text` or `json`",
         ),
-        ("log.level", "loud", "--set: `log.level`: `loud` is no log level; write error, warn, info"),
-        ("log.level", "wran", "--set: `log.level`: `wran` is no log level; did you mean `warn`?"),
+        ("log.level", "loud", "--set: `log.level`: `loud` is not a log level; write error, warn, info"),
+        ("log.level", "wran", "--set: `log.level`: `wran` is not a log level; did you mean `warn`?"),
     ] {
         let flags = vec![(path.to_owned(), text.to_owned(), "--set".to_owned())];
         let error = Config::load(&Sources { flags, ..Sources::default() }).unwrap_err().to_string();
@@ -217,7 +220,7 @@ fn a_listen_address_may_be_a_port_alone() {
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:9000");
     let flags = vec![("server.listen".into(), "localhost:99999".into(), "--listen".into())];
     let error = Config::load(&Sources { flags, ..Sources::default() }).unwrap_err().to_string();
-    assert!(error.contains("`99999` is no port") && error.contains("127.0.0.1:8484"), "{error}");
+    assert!(error.contains("`99999` is not a port") && error.contains("127.0.0.1:8484"), "{error}");
 }
 
 #[test]
@@ -302,7 +305,7 @@ fn defaults_fit_into_the_memory_that_there_is_and_what_was_given_stays_and_is_na
     let small = Sources { memory: limit(512), ..Sources::default() };
     let config = Config::load(&small).unwrap();
     assert_eq!(config.sql.memory_bytes_max.0, 67 << 20);
-    assert!(config.explain().contains("# what the memory there is allows"), "{}", config.explain());
+    assert!(config.explain().contains("# the available memory"), "{}", config.explain());
     assert!(
         memory_warning(&config).contains("512 MiB of memory (memory.max)"),
         "{}",

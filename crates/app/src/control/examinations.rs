@@ -15,6 +15,6 @@ pub fn run(engine: &Engine) -> Result<JobLines> {
         let _passing = vfs::background_reads();
         let examination = doctor::examine_running(&engine, &mut |what| sender.progress(|| json!(what)))?;
         serde_json::to_value(examination)
-            .map_err(|error| Error::internal("what was found cannot be told").caused_by(error))
+            .map_err(|error| Error::internal("the findings cannot be sent").caused_by(error))
     })
 }

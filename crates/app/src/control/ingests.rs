@@ -101,7 +101,7 @@ pub fn describe(engine: &Engine, table: &str) -> Result<Value> {
 pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
     let line = body.iter().position(|byte| *byte == b'\n').unwrap_or(body.len());
     let piece: PieceHeader = serde_json::from_slice(&body[..line])
-        .map_err(|error| Error::invalid("a piece does not begin as one").caused_by(error))?;
+        .map_err(|error| Error::invalid("a piece does not begin like one").caused_by(error))?;
     let payload = &body[(line + 1).min(body.len())..];
     let full_name = name::full_table_name(&piece.after.table)?;
     if name::is_reserved(&full_name) {
@@ -118,7 +118,7 @@ pub fn store(engine: &Engine, id: &str, body: &Bytes) -> Result<Value> {
             outcome => return outcome,
         }
     }
-    Err(Error::conflict("the table is being changed by others all the time").hint("run the command again"))
+    Err(Error::conflict("the table is constantly being changed by others").hint("run the command again"))
 }
 
 fn attempt(engine: &Engine, id: &str, piece: &PieceHeader, payload: &[u8], full_name: &str) -> Result<Value> {
@@ -131,7 +131,7 @@ fn attempt(engine: &Engine, id: &str, piece: &PieceHeader, payload: &[u8], full_
     let stands_at = current.map_or(0, |mark| mark.position.position);
     match piece.anew {
         Some(version) if version != mark.as_ref().map_or(0, |mark| mark.row.0) => {
-            return Err(moved_error("this file came further meanwhile".into()));
+            return Err(moved_error("another command has read more of this file meanwhile".into()));
         }
         None if piece.start != stands_at && stands_at >= piece.after.position => {
             return Ok(json!({ "count": 0, "position": stands_at }));
@@ -231,7 +231,7 @@ fn read(view: &View, id: &str) -> Result<Option<Mark>> {
     let bytes = key::encode_values(&[DataType::String], &[types::Value::String(id.to_owned())])?;
     let Some(row) = snapshot.find(&bytes)? else { return Ok(None) };
     let batch = snapshot.fetch(&[row], snapshot.all_columns())?;
-    let wrong = || Error::internal(format!("`{TABLE}` is not as this version makes it"));
+    let wrong = || Error::internal(format!("`{TABLE}` is not defined as this version defines it"));
     let text = |name: &str| -> Option<String> {
         let array = batch.column_by_name(name)?.as_string_opt::<i32>()?;
         arrow::array::Array::is_valid(array, 0).then(|| array.value(0).to_owned())
@@ -286,5 +286,5 @@ fn to_batch(id: &str, table: TableId, after: &Position, now: types::Micros) -> R
         types::Value::to_array(&[value], data_type).map(|array| (*name, array, true))
     });
     RecordBatch::try_from_iter_with_nullable(columns.collect::<Result<Vec<_>>>()?)
-        .map_err(|error| Error::internal("a mark does not make a batch").caused_by(error))
+        .map_err(|error| Error::internal("a position does not form a batch").caused_by(error))
 }

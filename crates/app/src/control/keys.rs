@@ -55,7 +55,7 @@ fn check_name(text: &str) -> Result<()> {
     if fits {
         return Ok(());
     }
-    Err(Error::invalid(format!("`{}` is no name of a key", name::printable(text)))
+    Err(Error::invalid(format!("`{}` is not a valid name of a key", name::printable(text)))
         .hint("use 1 to 64 letters, digits, `.`, `_` and `-`"))
 }
 

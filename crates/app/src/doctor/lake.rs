@@ -38,7 +38,7 @@ pub(super) fn check(
                 let why =
                     if error.kind() == Kind::NotFound { "it is gone".into() } else { error.to_string() };
                 examination.damage(format!(
-                    "the lake of table {name}, which alone has {} rows: {why}",
+                    "the lake of table {name}, which has the only copy of {} rows: {why}",
                     table.lake_rows
                 ));
                 continue;
@@ -46,7 +46,7 @@ pub(super) fn check(
         };
         if reader.row.next().0 < table.hot_from {
             examination.damage(format!(
-                "the lake of table {name} ends at row {}, and it alone has those up to {}: put the warehouse back as it was",
+                "the lake of table {name} ends at row {}, and the rows up to {} are nowhere else: put the warehouse back as it was",
                 reader.row,
                 table.hot_from - 1
             ));

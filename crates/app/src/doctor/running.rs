@@ -92,6 +92,6 @@ fn check_log(env: &Env, dir: &Path, lsn: Lsn, examination: &mut Examination) -> 
         }
         seen = Some((report.last_lsn, wrong));
     }
-    examination.note("the log changed at every look; it is examined once less is written");
+    examination.note("the log changed at every attempt; examine it again when less is written");
     Ok(())
 }

@@ -37,7 +37,7 @@ pub fn check_state(state: &State, next_segment: SegmentId, examination: &mut Exa
         }
         if meta.last_lsn > state.lsn || meta.last_lsn < meta.first_lsn {
             examination
-                .damage(format!("{place}: its lsns {} to {} cannot be", meta.first_lsn, meta.last_lsn));
+                .damage(format!("{place}: its lsns {} to {} are impossible", meta.first_lsn, meta.last_lsn));
         }
     }
     if below > state.sealed_next || state.sealed_next > state.next_row {
@@ -109,7 +109,7 @@ pub fn check(
     report.hot_from = snapshot.hot_from().0;
     if report.lake_rows > 0 {
         examination.note(format!(
-            "table {}: {} rows are in the lake alone, and are not read here; `polynya lake verify` reads them",
+            "table {}: {} rows are only in the lake, and are not read here; `polynya lake verify` reads them",
             def.name, report.lake_rows
         ));
     }

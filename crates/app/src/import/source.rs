@@ -49,7 +49,7 @@ pub async fn find(config: &Config, client: &mut HttpClient, source: &str) -> Res
         let files = glob(plain)?;
         return match files.is_empty() {
             false => Ok(ImportSource::Parquet(PathBuf::new(), files)),
-            true => Err(Error::not_found(format!("no file is called like {plain}"))
+            true => Err(Error::not_found(format!("no file matches {plain}"))
                 .hint("quote it, so that the shell leaves it alone: 'trips/*.parquet'")),
         };
     }
@@ -254,7 +254,7 @@ async fn in_store(config: &Config, uri: &str) -> Result<IcebergLocation> {
 
 fn find_in_store(config: &Config, uri: &str) -> Result<IcebergLocation> {
     if !uri.starts_with("s3://") {
-        return Err(Error::invalid(format!("{uri} is nowhere that is read from")).hint(SOURCE_HINT));
+        return Err(Error::invalid(format!("{uri} is not a place to read from")).hint(SOURCE_HINT));
     }
     let uri = uri.trim_end_matches('/');
     let (table, metadata) = match uri.rsplit_once("/metadata/") {

@@ -54,7 +54,7 @@ impl Dialect {
             })
         };
         read().ok_or_else(|| {
-            Error::invalid("how this file was read before is not known").hint("begin anew with --again")
+            Error::invalid("it is not known how this file was read before").hint("start over with --again")
         })
     }
 }
@@ -227,7 +227,8 @@ impl Pieces for Csv {
                 cells.push(field, record.is_quoted(at)).map_err(|error| match error.kind() {
                     Kind::Schema => {
                         let found = name::printable(field);
-                        let what = format!("line {line}, column `{title}`: `{found}` is no {data_type}");
+                        let what =
+                            format!("line {line}, column `{title}`: `{found}` is not a valid {data_type}");
                         Error::new(Kind::Schema, what)
                             .hint(format!("read it as text with --column '{title}:string'"))
                     }

@@ -37,9 +37,9 @@ pub fn check_columns(job: &IngestJob, dialect: Option<&Dialect>, title: &str) ->
     let Some((first, _)) = job.csv.types.first() else { return Ok(()) };
     let Some(dialect) = dialect else {
         return Err(Error::invalid(format!(
-            "--column {first}: {title} is no CSV, its values have types already"
+            "--column {first}: {title} is not CSV, its values have types already"
         ))
-        .hint("make the table with the types that you want before, or leave --column out"));
+        .hint("create the table with the types that you want first, or leave --column out"));
     };
     let titles = || dialect.columns.iter().map(|(title, _)| title.as_str());
     for (wanted, _) in &job.csv.types {

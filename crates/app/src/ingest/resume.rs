@@ -194,7 +194,7 @@ impl ParquetIdentity {
                 "{} was read into `{}` up to its row {}, and is another file by now",
                 known.file, known.table, known.position
             ))
-            .hint("what changed since cannot be told apart: --again takes all of it in once more, best into a new table"));
+            .hint("the changes since then cannot be told apart: --again reads all of it again, best into a new table"));
         }
         match before {
             Some(before) => same_renames(&known.file, &known.table, &before.renames, &self.renames),
@@ -223,7 +223,7 @@ pub fn same_renames(
         shown(before),
         shown(now)
     ))
-    .hint("give the same ones, or take it into a new table; --again takes all of it in once more"))
+    .hint("give the same ones, or read it into a new table; --again reads all of it again"))
 }
 
 /// Returns the hash and the length of a file's first bytes, at most `len`.

@@ -141,7 +141,7 @@ impl IngestSource {
         let skipped = io::copy(&mut unpacked.by_ref().take(position), &mut io::sink()).map_err(failed)?;
         if skipped < position {
             return Err(Error::invalid(format!("{} is shorter than when its ingestion began", self.title()))
-                .hint("begin anew with --again"));
+                .hint("start over with --again"));
         }
         Ok(unpacked)
     }
@@ -207,9 +207,9 @@ impl IngestSource {
             return Ok(Format::Csv);
         }
         Err(match (named_format, strange) {
-            (Some(Format::Parquet), _) => unknown("is no Parquet file, which begins with `PAR1`"),
+            (Some(Format::Parquet), _) => unknown("is not a Parquet file, which would begin with `PAR1`"),
             (Some(Format::Ndjson | Format::Json), _) => {
-                unknown(&format!("holds no JSON object in line {first_number}: {}", shown(first)))
+                unknown(&format!("has no JSON object in line {first_number}: {}", shown(first)))
             }
             (Some(Format::AccessLog), _) => unknown(&format!(
                 "has no line of an access log among its first {}; line {first_number} is {}",
@@ -373,8 +373,8 @@ mod tests {
                 "[Sat Nov 21] started\n",
                 "has no line of an access log among its first 1; line 1 is `[Sat",
             ),
-            ("x.ndjson", "\nhello\n", "holds no JSON object in line 2: `hello`"),
-            ("x.parquet", "hello\n", "is no Parquet file"),
+            ("x.ndjson", "\nhello\n", "has no JSON object in line 2: `hello`"),
+            ("x.parquet", "hello\n", "is not a Parquet file"),
         ] {
             let error = file(name, text.as_bytes()).1.recognise().unwrap_err().to_string();
             assert!(error.contains(said) && error.contains("--format"), "{name}: {error}");

@@ -337,7 +337,7 @@ fn a_uri_is_never_taken_for_a_folder() {
         (&["backup", "gs://bucket/monday"][..], "write s3://BUCKET/PREFIX"),
         (&["backup", "s3:///monday"], "names no bucket"),
         (&["restore", "gs://bucket/monday", "again"], "write s3://BUCKET/PREFIX"),
-        (&["restore", "kept", "s3://bucket/again"], "is no folder of this machine"),
+        (&["restore", "kept", "s3://bucket/again"], "is not a folder on this machine"),
         (&["restore", "kept", "again", "--archive", "gs://bucket/log"], "write s3://BUCKET/PREFIX"),
         (&["sql", "SELECT 1", "--set", "log.archive=gs://bucket/log"], "write s3://BUCKET/PREFIX"),
     ] {

@@ -98,7 +98,7 @@ fn a_value_that_no_machine_can_serve_is_refused_before_it_is_tried() {
         assert!(said.contains(setting.split('=').next().unwrap()) && said.contains(range), "{said}");
     }
     let said = workdir.fails(&["serve", "--listen", "127.0.0.1:99999"]);
-    assert!(said.contains("--listen") && said.contains("`99999` is no port"), "{said}");
+    assert!(said.contains("--listen") && said.contains("`99999` is not a port"), "{said}");
     for count in ["--connections", "--batch", "--rounds"] {
         let output = workdir.run(&["bench", "ingest", count, "0"]);
         assert_eq!(output.status.code(), Some(2));

@@ -84,7 +84,7 @@ fn the_lake_is_shown_maintained_and_erased_by_commands() {
     assert_eq!(workdir.ok(&["lake", "verify", "events"]).matches(": equal.").count(), 1);
 
     let done = workdir.ok(&["lake", "erase", "events"]);
-    for said in ["erased what was deleted", "snapshot", "AS OF", "log: ", "backups: "] {
+    for said in ["erased the rows deleted", "snapshot", "AS OF", "log: ", "backups: "] {
         assert!(done.contains(said), "{said}: {done}");
     }
     let json: serde_json::Value =
@@ -418,7 +418,7 @@ fn a_table_of_polynyas_own_comes_back_into_one_of_its_types() {
     workdir.ok(&["lake", "commit", "words"]);
     assert!(server.stop().success());
     let refused = workdir.fails(&["lake", "import", "polynya-data/lake/main/words", "into"]);
-    assert!(refused.contains("row 1, column `more`: no JSON"), "{refused}");
+    assert!(refused.contains("row 1, column `more`: not JSON"), "{refused}");
     assert_eq!(workdir.number("select count(*) from \"into\""), 2);
 }
 

@@ -109,7 +109,7 @@ fn an_unpublishable_folder_is_refused_in_one_sentence() {
     assert!(workdir.fails(&["publish", "none"]).contains("no folder or file `none`"));
     workdir.write("p.png", "a picture that nothing shows");
     for file in ["events.csv.bak", "p.png"] {
-        assert!(workdir.fails(&["demo", file]).contains("is no note"));
+        assert!(workdir.fails(&["demo", file]).contains("is not a note"));
     }
     let reserved = workdir.fails(&["publish", "--all", "v1=notes", "--listen", "127.0.0.1:0"]);
     assert!(reserved.contains("an address of the server itself"), "{reserved}");

@@ -74,5 +74,5 @@ fn backslash_commands_work_in_a_pipe_too() {
     assert!(said.contains("\\timing") && !said.contains("\"b\""), "{said}");
     let output = ask("\\nonsense\n");
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("is no command"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("is not a command"), "{}", text(&output.stderr));
 }

@@ -70,7 +70,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     }
     assert_eq!(answers(&mut client), before, "once they have left");
     let told = program::succeed(root.path(), &["tables", "readings", "--data", &data_text]);
-    assert!(told.contains("in the lake alone: "), "{told}");
+    assert!(told.contains("only in the lake: "), "{told}");
 
     server.stop(Duration::from_secs(30)).unwrap();
     let mut server = home.start().unwrap();
@@ -105,7 +105,7 @@ fn rows_that_have_left_answer_over_restarts_and_a_lake_that_is_gone_is_told() {
     request(&mut client, "POST", "/v1/tables/readings/rows", Some(&more));
     server.stop(Duration::from_secs(30)).unwrap();
     let report = program::succeed(root.path(), &["doctor", &data_text]);
-    assert!(report.contains("are in the lake alone") && report.contains("Sound"), "{report}");
+    assert!(report.contains("are only in the lake") && report.contains("Sound"), "{report}");
 
     // Local rows stay readable; the others fail, and no lake commit replaces the lost lake.
     std::fs::rename(data.join("lake"), root.path().join("away")).unwrap();

@@ -56,7 +56,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     let pair = |text: &String| {
         let parts = text.split_once('=').filter(|(old, new)| !old.is_empty() && !new.is_empty());
         parts.map(|(old, new)| (old.to_owned(), new.to_owned())).ok_or_else(|| {
-            Error::invalid(format!("--rename {text} is no pair of names")).hint("write --rename OLD=NEW")
+            Error::invalid(format!("--rename {text} is not a pair of names")).hint("write --rename OLD=NEW")
         })
     };
     let wanted = ImportRequest {
@@ -81,8 +81,11 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
             // `biased` polls the signal first, so that Ctrl-C is heard before the import begins.
             biased;
             _ = tokio::signal::ctrl_c() => {
-                let next = if options.server.url.is_some() { "what was sent is stored; the same command would send it again" } else { "the same command goes on where it stopped" };
-                Err(Error::new(Kind::Timeout, "interrupted").hint(next))
+                Err(Error::new(Kind::Timeout, "interrupted").hint(if options.server.url.is_some() {
+                    "the rows sent so far are stored; the same command would send them again"
+                } else {
+                    "the same command goes on where it stopped"
+                }))
             }
             outcome = import::run(config, connection, &wanted, &bar, &mut told) => outcome,
         };

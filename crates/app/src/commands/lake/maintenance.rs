@@ -17,7 +17,7 @@ const LOOK_MS: u64 = 1_000;
 
 /// Erases the rows that were deleted from a table up to now, and waits without a time limit while the server works on it.
 pub async fn erase(client: &mut HttpClient, table: &str) -> Result<Value> {
-    let bar = spinner(format!("erasing what was deleted from {table}"));
+    let bar = spinner(format!("erasing the deleted rows of {table}"));
     let marks = client.json(Method::GET, &format!("/v1/tables/{}/watermarks", escaped(table)), None).await?;
     let lsn = number(&marks["acknowledged"]["lsn"]);
     let path = format!("/v1/tables/{}/erase?lsn={lsn}&deadline_ms={LOOK_MS}", escaped(table));
@@ -48,7 +48,7 @@ fn spinner(message: String) -> ProgressBar {
 
 fn interrupted() -> Error {
     Error::new(Kind::Timeout, "interrupted")
-        .hint("a running server goes on with it; the same command tells how it went")
+        .hint("a running server continues; the same command shows the result")
 }
 
 async fn ask(client: &mut HttpClient, path: &str, bar: &ProgressBar) -> Result<Value> {
@@ -72,11 +72,11 @@ async fn ask(client: &mut HttpClient, path: &str, bar: &ProgressBar) -> Result<V
 /// Formats the report of an erasure for a terminal.
 pub fn erasure_report(report: &Value) -> String {
     let table = report["table"].as_str().unwrap_or_default();
-    let mut text = format!("{table}: erased what was deleted up to lsn {}\n", number(&report["lsn"]));
+    let mut text = format!("{table}: erased the rows deleted up to lsn {}\n", number(&report["lsn"]));
     let lake = &report["lake"];
     if !lake.is_null() {
         text += &format!(
-            "  lake: {} in {} written anew, {} dropped, {} ({}) removed\n",
+            "  lake: {} in {} rewritten, {} dropped, {} ({}) removed\n",
             counted(number(&lake["rows"]), "row"),
             counted(number(&lake["files_rewritten"]), "file"),
             counted(number(&lake["snapshots_dropped"]), "snapshot"),
@@ -85,14 +85,14 @@ pub fn erasure_report(report: &Value) -> String {
         );
         if number(&lake["foreign_files"]) > 0 {
             text += &format!(
-                "  lake: {} of other programs that nothing names stay: their rows are all in the table\n",
+                "  lake: {} of other programs that no snapshot names were kept: the table has all their rows\n",
                 counted(number(&lake["foreign_files"]), "file")
             );
         }
     }
     let local = &report["local"];
     text += &format!(
-        "  here: {} written anew, {} of history forgotten, {} ({}) removed; AS OF reaches back to lsn {}\n",
+        "  here: {} rewritten, {} of history dropped, {} ({}) removed; AS OF reaches back to lsn {}\n",
         counted(number(&local["segments_rewritten"]), "segment"),
         counted(number(&local["history_segments"]), "segment"),
         counted(number(&local["segments_removed"]), "segment"),
@@ -101,16 +101,16 @@ pub fn erasure_report(report: &Value) -> String {
     );
     if number(&local["segments_damaged"]) > 0 {
         text += &format!(
-            "  here: {} cannot be read and stay as they are; `polynya doctor` names them\n",
+            "  here: {} cannot be read and were left unchanged; `polynya doctor` names them\n",
             counted(number(&local["segments_damaged"]), "segment")
         );
     }
     if local["old_lake_removed"] == true {
-        text += "  here: the Iceberg table that was written before the lake was elsewhere is removed\n";
+        text += "  here: the Iceberg table from before the lake was moved is removed\n";
     }
     let elsewhere = report["elsewhere"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !elsewhere.is_empty() {
-        text += "  copies may be in, until\n";
+        text += "  copies may remain in, until\n";
     }
     for of in elsewhere {
         let word = |name: &str| of[name].as_str().unwrap_or_default();
@@ -135,7 +135,7 @@ pub fn maintenance_report(report: &Value) -> String {
         change("snapshots"),
     );
     text += &format!(
-        "  {} written anew in {}, {} expired, {} ({}) removed, {} of them named by nothing before\n",
+        "  {} rewritten in {}, {} expired, {} ({}) removed, {} of them orphans\n",
         counted(number(&report["files_rewritten"]), "file"),
         counted(number(&report["commits"]), "commit"),
         counted(number(&report["snapshots_expired"]), "snapshot"),
@@ -145,7 +145,7 @@ pub fn maintenance_report(report: &Value) -> String {
     );
     if number(&report["orphans_left"]) > 0 {
         text += &format!(
-            "  {} of other programs that nothing names stay for now: they may be about to be committed\n",
+            "  {} of other programs that no snapshot names are kept for now: they may be committed soon\n",
             counted(number(&report["orphans_left"]), "file")
         );
     }

@@ -87,7 +87,7 @@ fn a_value_that_does_not_fit_names_its_line_and_the_cure() {
     let known = dialect("id,name\n1,x\n");
     let text = "id,name\n1,x\n\n2,\"y\nz\"\nthree,x\n";
     let error = pieces(text, known.clone(), 0).next().unwrap_err().to_string();
-    assert!(error.contains("line 6, column `id`: `three` is no int64"), "{error}");
+    assert!(error.contains("line 6, column `id`: `three` is not a valid int64"), "{error}");
     assert!(error.contains("--column 'id:string'"), "{error}");
     let error = pieces("id,name\n1,x,y\n", known.clone(), 0).next().unwrap_err().to_string();
     assert!(error.contains("line 2 has 3 fields where 2 are expected"), "{error}");

@@ -167,7 +167,7 @@ fn a_file_that_is_not_parquet_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
     std::fs::write(&path, b"PAR1 and then nothing").unwrap();
-    assert!(Parquet::open(&path, 0, &[]).err().unwrap().to_string().contains("no Parquet file"));
+    assert!(Parquet::open(&path, 0, &[]).err().unwrap().to_string().contains("not a readable Parquet file"));
 }
 
 /// Writes a file with one column of numbers inside of `groups` nested groups.
