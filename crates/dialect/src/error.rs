@@ -43,7 +43,7 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
         DataFusionError::SchemaError(error, _) => schema(*error),
         DataFusionError::ResourcesExhausted(text) => Error::new(
             Kind::TooLarge,
-            format!("the statement needs more memory than there is: {}", wording::memory(&text)),
+            format!("the statement needs more memory than is available: {}", wording::memory(&text)),
         )
         .hint("ask for fewer columns or rows, aggregate earlier, or give SQL more memory"),
         DataFusionError::NotImplemented(text) => not_there(&text),
@@ -64,7 +64,7 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
 
 fn plan(text: &str) -> Error {
     if text.contains("Projections require unique expression names") {
-        return Error::invalid("two columns are called the same").hint("name one of them with AS");
+        return Error::invalid("two columns have the same name").hint("name one of them with AS");
     }
     if text.contains("Windows require unique expression names") {
         return Error::invalid("two window functions differ only in a cast")
@@ -120,7 +120,7 @@ fn schema(error: SchemaError) -> Error {
         }
         SchemaError::DuplicateQualifiedField { name: field, .. }
         | SchemaError::DuplicateUnqualifiedField { name: field } => {
-            Error::invalid(format!("two columns are called `{}`", name::printable(&field)))
+            Error::invalid(format!("two columns have the name `{}`", name::printable(&field)))
                 .hint("name one of them with AS")
         }
     }
@@ -145,7 +145,7 @@ fn no_column(field: &Column, valid: &[Column]) -> Error {
     }
     let all: Vec<String> = valid.iter().take(12).map(|c| name::printable(&c.name)).collect();
     if all.is_empty() {
-        return error.hint("text stands in single quotes: 'text'");
+        return error.hint("write text in single quotes: 'text'");
     }
     let more = if valid.len() > 12 { ", …" } else { "" };
     error.hint(format!("columns here are {}{more}", quoted(&all)))

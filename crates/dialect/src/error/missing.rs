@@ -38,18 +38,18 @@ const OPERATORS: [(&str, &str, &str); 10] = [
 const UNPLANNED: [(&str, &str, &str); 6] = [
     (
         "OuterReferenceColumn",
-        "a query in FROM that reads what stands before it (LATERAL)",
+        "a query in FROM that reads columns of the tables before it (LATERAL)",
         "write a join with a condition; the first rows of each are those with row_number() OVER (PARTITION BY … ORDER BY …) <= n",
     ),
     (
         "ScalarSubquery",
-        "a query for a value within an aggregate function or ORDER BY, or one that depends on the rows outside by anything but `=`,",
-        "work it out in a query below: SELECT sum(n) FROM (SELECT (SELECT …) AS n FROM t) q; or write a join",
+        "a scalar subquery in an aggregate function or in ORDER BY, or one correlated by another operator than `=`,",
+        "compute it in a subquery: SELECT sum(n) FROM (SELECT (SELECT …) AS n FROM t) q; or write a join",
     ),
     ("Exists", "EXISTS outside of WHERE", "`(SELECT count(*) FROM … WHERE …) > 0` is the same"),
     (
         "InSubquery",
-        "IN with a query outside of WHERE, or with LIMIT while it depends on the rows outside,",
+        "IN with a query outside of WHERE, or with a correlated query that has LIMIT,",
         "join with the query",
     ),
     (
@@ -57,16 +57,18 @@ const UNPLANNED: [(&str, &str, &str); 6] = [
         "ORDER BY a window function that is not in the SELECT",
         "name it there: SELECT …, rank() OVER (…) AS place … ORDER BY place",
     ),
-    ("AggregateFunction", "GROUP BY ALL beside such an aggregate", "name what is grouped by: GROUP BY 1, 2"),
+    (
+        "AggregateFunction",
+        "GROUP BY ALL beside such an aggregate",
+        "name the columns to group by: GROUP BY 1, 2",
+    ),
 ];
 
 /// Returns an error with the meaning of DataFusion's text, or `None` for an unknown text.
 pub(super) fn reword(text: &str) -> Option<Error> {
     if let Some(rest) = text.strip_prefix("Physical plan does not support logical expression ") {
         let found = head(rest);
-        return Some(
-            known(&UNPLANNED, found).unwrap_or_else(|| not_yet(&format!("`{found}` in this place"))),
-        );
+        return Some(known(&UNPLANNED, found).unwrap_or_else(|| not_yet(&format!("`{found}` here"))));
     }
     if text.starts_with("Correlated scalar subquery can only be used in ") {
         return known(&UNPLANNED, "ScalarSubquery");
@@ -76,7 +78,7 @@ pub(super) fn reword(text: &str) -> Option<Error> {
         .or_else(|| text.strip_prefix("Unsupported ast node "));
     if let Some(rest) = node {
         let found = head(rest);
-        return Some(known(&NODES, found).unwrap_or_else(|| not_yet(&format!("`{found}` in this place"))));
+        return Some(known(&NODES, found).unwrap_or_else(|| not_yet(&format!("`{found}` here"))));
     }
     let operator = text
         .strip_prefix("Unsupported binary operator: ")
@@ -101,7 +103,7 @@ fn of_json(text: &str) -> Option<Error> {
         sign => sign,
     };
     let error = not_yet(&format!("the operator `{}`", name::printable(sign)));
-    Some(error.hint("json is kept as a text: store what is asked for in columns, or in a struct"))
+    Some(error.hint("json is stored as text: store the values that you query in columns, or in a struct"))
 }
 
 fn in_windows(text: &str) -> Option<Error> {
@@ -109,7 +111,7 @@ fn in_windows(text: &str) -> Option<Error> {
         text.split_once("sliding accumulator because `retract_batch` is not implemented: ")
     {
         let function = rest.split('(').next().unwrap_or_default();
-        let error = not_yet(&format!("`{}` over a frame that rows leave again", name::printable(function)));
+        let error = not_yet(&format!("`{}` over a sliding frame", name::printable(function)));
         return Some(error.hint("let the frame begin at UNBOUNDED PRECEDING"));
     }
     text.starts_with("There is only support Literal types for field at idx").then(|| {
@@ -154,7 +156,7 @@ fn head(text: &str) -> &str {
 
 /// Rewords the error about an invalid regular expression, which the regex library shows over several lines.
 pub(super) fn pattern(text: &str) -> Option<Error> {
-    let hint = "a backslash takes a sign as it is: `\\(`; LIKE has no other signs than `%` and `_`";
+    let hint = "a backslash escapes a character: `\\(`; LIKE has only the wildcards `%` and `_`";
     if text.starts_with("Compiled regex exceeds size limit") {
         return Some(Error::invalid("a regular expression is too large").hint("repeat less in it"));
     }
@@ -171,8 +173,10 @@ pub(super) fn pattern(text: &str) -> Option<Error> {
         _ => "a pattern".into(),
     };
     let error = match why {
-        Some(why) if !why.is_empty() => Error::invalid(format!("{found} is no regular expression: {why}")),
-        _ => Error::invalid(format!("{found} is no regular expression")),
+        Some(why) if !why.is_empty() => {
+            Error::invalid(format!("{found} is not a valid regular expression: {why}"))
+        }
+        _ => Error::invalid(format!("{found} is not a valid regular expression")),
     };
     Some(error.hint(hint))
 }
@@ -186,14 +190,14 @@ mod tests {
         for (theirs, ours) in [
             (
                 "Correlated scalar subquery can only be used in Projection, Filter, Aggregate plan nodes",
-                "a query for a value within an aggregate function or ORDER BY, or one that depends on the rows outside by anything but `=`, is not there yet",
+                "a scalar subquery in an aggregate function or in ORDER BY, or one correlated by another operator than `=`, is not there yet",
             ),
             ("Unsupported binary operator: PGExp", "the operator `^` is not there yet"),
             ("Unsupported binary operator: Custom(\"<->\")", "the operator `<->` is not there yet"),
             ("Unsupported SQL unary operator BitwiseNot", "the operator `~` is not there yet"),
             ("Unsupported ast node in sqltorel: RLike { negated: false }", "RLIKE is not there yet"),
             ("Unsupported ast node Pivot { table: Table {", "PIVOT is not there yet"),
-            ("Unsupported ast node in sqltorel: Prior(Id", "`Prior` in this place is not there yet"),
+            ("Unsupported ast node in sqltorel: Prior(Id", "`Prior` here is not there yet"),
             ("Operator -> is not yet supported", "the operator `->` is not there yet"),
             (
                 "Binary operator 'AtArrow' is not supported in the physical expr",
@@ -201,7 +205,7 @@ mod tests {
             ),
             (
                 "Aggregate can not be used as a sliding accumulator because `retract_batch` is not implemented: array_agg(v.x) ORDER BY [v.x ASC NULLS LAST]",
-                "`array_agg` over a frame that rows leave again is not there yet",
+                "`array_agg` over a sliding frame is not there yet",
             ),
             (
                 "There is only support Literal types for field at idx: 1 in Window Function",
@@ -224,10 +228,10 @@ mod tests {
             format!("Compute error: Regular expression did not compile: Syntax(\n~~~\n{shown}\n~~~\n)");
         let lines = "regex parse error:\n~~~~\n1: a\n2: (\n   ^\n~~~~\nerror: unclosed group";
         for (theirs, ours) in [
-            (shown, "`(` is no regular expression: unclosed group"),
-            (whole.as_str(), "`(` is no regular expression: unclosed group"),
-            (lines, "a pattern is no regular expression: unclosed group"),
-            ("Regular expression did not compile: (", "`(` is no regular expression"),
+            (shown, "`(` is not a valid regular expression: unclosed group"),
+            (whole.as_str(), "`(` is not a valid regular expression: unclosed group"),
+            (lines, "a pattern is not a valid regular expression: unclosed group"),
+            ("Regular expression did not compile: (", "`(` is not a valid regular expression"),
         ] {
             assert_eq!(pattern(theirs).map(|e| e.message().to_owned()).as_deref(), Some(ours), "{theirs}");
         }

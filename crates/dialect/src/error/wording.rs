@@ -53,7 +53,7 @@ const CONSUMERS: [(&str, &str); 13] = [
     ("CrossJoin", "a join"),
     ("SMJStream", "a join"),
     ("Repartition", "a queue between threads"),
-    ("rows to be written", "what is written"),
+    ("rows to be written", "the rows to write"),
 ];
 
 /// Returns an error with the meaning of DataFusion's text, or `None` for an unknown text.
@@ -172,7 +172,7 @@ fn function(text: &str) -> Option<Error> {
     if text.contains("does not support zero arguments")
         || text.contains("argument types") && given?.contains("()'")
     {
-        return Some(Error::invalid(format!("`{name}` wants an argument")));
+        return Some(Error::invalid(format!("`{name}` needs an argument")));
     }
     let counts: Vec<(&str, &str)> = text
         .match_indices("' expects ")
@@ -188,7 +188,7 @@ fn function(text: &str) -> Option<Error> {
         let were = if *given == "1" { "was" } else { "were" };
         return Some(Error::invalid(format!("`{name}` takes {wanted} {arguments}, {given} {were} given")));
     }
-    let hint = "look at their number and types; CAST what is of another type";
+    let hint = "check their number and types; CAST those of another type";
     if let Some(given) = given.and_then(|given| given.split_once('(')?.1.split_once(")'")) {
         let types: Vec<String> = parts(given.0).into_iter().map(type_name).collect();
         return Some(Error::invalid(format!("`{name}` does not take ({})", types.join(", "))).hint(hint));
@@ -206,11 +206,13 @@ fn cast(text: &str) -> Option<Error> {
     let rest = text.strip_prefix("Cannot cast string '").or_else(|| text.strip_prefix("Cannot cast value '"));
     if let Some((found, wanted)) = rest.and_then(|rest| rest.rsplit_once("' to value of ")) {
         let wanted = type_name(wanted.strip_suffix(" type").unwrap_or(wanted));
-        return Some(Error::invalid(format!("`{}` is no {wanted}", name::printable(found))).hint(hint));
+        return Some(
+            Error::invalid(format!("`{}` is not a valid {wanted}", name::printable(found))).hint(hint),
+        );
     }
     let (found, _) = text.strip_prefix("Error parsing timestamp from '")?.rsplit_once("': ")?;
     Some(
-        Error::invalid(format!("`{}` is no timestamp", name::printable(found)))
+        Error::invalid(format!("`{}` is not a valid timestamp", name::printable(found)))
             .hint("write it as 2026-11-21T08:06:51Z"),
     )
 }
@@ -222,7 +224,7 @@ fn clause(text: &str) -> Option<Error> {
         let (column, _) = rest.split_once("\" must appear")?;
         return Some(
             Error::invalid(format!(
-                "`{}` stands neither in GROUP BY nor in an aggregate function",
+                "`{}` is neither in GROUP BY nor in an aggregate function",
                 name::printable(column)
             ))
             .hint("add it to GROUP BY, or say which of its values, as in `max(…)`"),
@@ -230,23 +232,23 @@ fn clause(text: &str) -> Option<Error> {
     }
     if text.starts_with("HAVING clause references") {
         return Some(Error::invalid(
-            "HAVING names what stands neither in GROUP BY nor in an aggregate function",
+            "HAVING uses a column that is neither in GROUP BY nor in an aggregate function",
         ));
     }
     if let Some(rest) = text.strip_prefix("Cannot create filter with non-boolean predicate '") {
         let (what, given) = rest.rsplit_once("' returning ")?;
         let (what, given) = (name::printable(what), type_name(given));
-        return Some(Error::invalid(format!("WHERE wants a condition; `{what}` is of type {given}")));
+        return Some(Error::invalid(format!("WHERE needs a condition; `{what}` is of type {given}")));
     }
     // A check of DataFusion's on its own plan failed.
     if text.starts_with("Plan: [") && text.contains(" does not satisfy ") {
         return Some(
-            Error::invalid("no plan was found in which all rows come in the order that is wanted of them")
+            Error::invalid("no plan was found that returns all rows in the required order")
                 .hint("compute one window function after the other, each in a query of its own"),
         );
     }
     if text.starts_with("Substring without for/from is not valid") {
-        return Some(Error::invalid("`substr` wants a place to begin at").hint("write `substr(text, 1, 3)`"));
+        return Some(Error::invalid("`substr` needs a start position").hint("write `substr(text, 1, 3)`"));
     }
     if let Some(rest) = text.strip_prefix("Order by column out of bounds, specified: ") {
         let (wanted, there) = rest.split_once(", max: ")?;
@@ -257,14 +259,14 @@ fn clause(text: &str) -> Option<Error> {
     }
     if let Some(rest) = text.strip_prefix("Unsupported Value '") {
         let (what, hint) = match rest.split('(').next().unwrap_or_default() {
-            "UnicodeStringLiteral" => ("text as U&'…'", "write its signs as they are, or as E'\\u00e9'"),
+            "UnicodeStringLiteral" => ("text as U&'…'", "write its characters directly, or as E'\\u00e9'"),
             "SingleQuotedByteStringLiteral" => ("bits as b'…'", "write bytes as X'05'"),
             _ => ("a literal of this kind", "write a number, or a text in single quotes"),
         };
         return Some(not_yet(what).hint(hint));
     }
     if text.starts_with("Cannot access field at argument") {
-        let error = Error::invalid("what stands before a point is no struct, and has no fields");
+        let error = Error::invalid("the expression before the point is not a struct, so it has no fields");
         return Some(
             error.hint("`FROM generate_series(1, 3) AS g` calls its column `g`: write `g`, or `g.g`"),
         );
@@ -347,7 +349,7 @@ mod tests {
             ),
             (
                 "'upper' does not support zero arguments No function matches the given name and argument types 'upper()'. You",
-                "`upper` wants an argument",
+                "`upper` needs an argument",
             ),
             (
                 "Function 'abs' expects NativeType::Numeric but received NativeType::String No function matches the given name and argument types 'abs(Utf8)'. You",
@@ -367,13 +369,13 @@ mod tests {
             ),
             (
                 "Function 'coalesce' user-defined coercion failed with \"Execution error: coalesce must have at least one argument\" No function matches the given name and argument types 'coalesce()'. You",
-                "`coalesce` wants an argument",
+                "`coalesce` needs an argument",
             ),
             (
                 "Internal error: Function 'power' failed to match any signature, errors: Error during planning: Function 'power' expects 2 arguments but received 1,Error",
                 "`power` takes 2 arguments, 1 was given",
             ),
-            ("Cannot cast string 'x' to value of Int64 type", "`x` is no int64"),
+            ("Cannot cast string 'x' to value of Int64 type", "`x` is not a valid int64"),
             (
                 "Cannot infer common argument type for comparison operation Int64 IS DISTINCT FROM Boolean",
                 "a condition is expected, int64 was given",
@@ -388,11 +390,11 @@ mod tests {
             ),
             (
                 "Plan: [\"BoundedWindowAggExec: mode=[Sorted]\"] does not satisfy order requirements: [a@1 NA]. Child-0 order: []",
-                "no plan was found in which all rows come in the order that is wanted of them",
+                "no plan was found that returns all rows in the required order",
             ),
             (
                 "Cannot create filter with non-boolean predicate 't.a' returning Int64",
-                "WHERE wants a condition; `t.a` is of type int64",
+                "WHERE needs a condition; `t.a` is of type int64",
             ),
         ] {
             assert_eq!(reword(theirs).map(|e| e.message().to_owned()).as_deref(), Some(ours), "{theirs}");

@@ -230,9 +230,13 @@ fn product(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<In
             }
             (_, Some(part)) if divides => by_part(interval, |of| of / part.value(row)),
             (_, Some(part)) => by_part(interval, |of| of * part.value(row)),
-            _ => return Err(DataFusionError::Internal("an interval is multiplied by no number".into())),
+            _ => {
+                return Err(DataFusionError::Internal(
+                    "an interval is multiplied by something other than a number".into(),
+                ));
+            }
         };
-        product.map(Some).ok_or_else(|| ours(Error::invalid("an interval is longer than it can be")))
+        product.map(Some).ok_or_else(|| ours(Error::invalid("an interval is out of range")))
     };
     (0..intervals.len()).map(one).collect()
 }

@@ -162,7 +162,9 @@ impl ScalarUDFImpl for OfTimes {
         let ([first, time] | [first, time, _]) = args.args.as_slice() else { return Err(missing(name)) };
         let ColumnarValue::Scalar(first) = first else {
             let what = if self.what == What::Bin { "width" } else { "unit" };
-            return Err(ours(Error::invalid(format!("the {what} of `{name}` is one for all rows"))));
+            return Err(ours(Error::invalid(format!(
+                "the {what} of `{name}` must be the same for all rows"
+            ))));
         };
         let is_clock = is_clock(&time.data_type());
         match self.what {
@@ -188,7 +190,9 @@ impl ScalarUDFImpl for OfTimes {
                     }
                     Some(ColumnarValue::Scalar(_)) => return nothing(),
                     Some(ColumnarValue::Array(_)) => {
-                        return Err(ours(Error::invalid("the origin of `date_bin` is one for all rows")));
+                        return Err(ours(Error::invalid(
+                            "the origin of `date_bin` must be the same for all rows",
+                        )));
                     }
                 };
                 let begin = |time| match width {
@@ -248,7 +252,7 @@ fn unit(name: &str, unit: &ScalarValue) -> Result<Unit> {
     let known = unit.try_as_str().flatten();
     known.and_then(Unit::named).ok_or_else(|| {
         let found = known.map_or("null".to_owned(), |text| format!("`{}`", types::name::printable(text)));
-        let error = Error::invalid(format!("{found} is no unit of `{name}`"));
+        let error = Error::invalid(format!("{found} is not a unit of `{name}`"));
         ours(error.hint(format!("it takes one of these: {}", Unit::NAMES)))
     })
 }
@@ -322,7 +326,7 @@ fn missing(name: &str) -> DataFusionError {
 }
 
 fn out_of_range(name: &str) -> DataFusionError {
-    ours(Error::invalid(format!("`{name}` would give a time that no timestamp can be")))
+    ours(Error::invalid(format!("`{name}` would return a time that no timestamp can hold")))
 }
 
 fn ours(error: Error) -> DataFusionError {

@@ -55,7 +55,7 @@ pub fn format(bytes: &[u8]) -> String {
 }
 
 pub fn no_uuid(text: &str) -> Error {
-    Error::invalid(format!("`{}` is no uuid", name::printable(text)))
+    Error::invalid(format!("`{}` is not a valid uuid", name::printable(text)))
         .hint("write 32 hexadecimal digits as 8-4-4-4-12")
 }
 

@@ -170,8 +170,7 @@ fn check_json(expr: &Expr) -> Result<()> {
     let Value::SingleQuotedString(text) = &value.value else { return Ok(()) };
     match serde_json::from_str::<serde::de::IgnoredAny>(text) {
         Ok(_) => Ok(()),
-        Err(error) => {
-            Err(Error::invalid(format!("`{}` is no json", name::printable(text))).hint(error.to_string()))
-        }
+        Err(error) => Err(Error::invalid(format!("`{}` is not a valid json", name::printable(text)))
+            .hint(error.to_string())),
     }
 }

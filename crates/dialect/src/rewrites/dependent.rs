@@ -257,7 +257,7 @@ fn rows_of(limit: &Limit) -> Result<(usize, Option<usize>)> {
     match (limit.get_skip_type()?, limit.get_fetch_type()?) {
         (SkipType::Literal(skip), FetchType::Literal(fetch)) => Ok((skip, fetch)),
         _ => Err(refused(
-            "EXISTS of a query that depends on the rows outside and has LIMIT or OFFSET by anything but a number",
+            "EXISTS of a correlated query whose LIMIT or OFFSET is not a number",
             "write the number, or leave LIMIT out: EXISTS looks for one row only",
         )),
     }

@@ -115,7 +115,7 @@ fn refuse_dependent(query: &Subquery) -> Result<()> {
     if !query.subquery.exists(|plan| Ok(is_total(plan)))? {
         return Ok(());
     }
-    let what = "a grand total of ROLLUP, CUBE or GROUPING SETS in a query that depends on the rows outside";
+    let what = "a grand total of ROLLUP, CUBE or GROUPING SETS in a correlated query";
     let error =
         Error::invalid(what).hint("leave the empty set out, or join with a query that groups by itself");
     Err(DataFusionError::External(Box::new(error)))

@@ -43,7 +43,7 @@ pub fn checked(plan: LogicalPlan) -> DfResult<LogicalPlan> {
             && named.alias.table().starts_with(CALLED)
             && has_outer(&named.input)?
         {
-            let error = Error::invalid("the query of `(a, b) IN (SELECT …)` depends on the rows outside")
+            let error = Error::invalid("the query of `(a, b) IN (SELECT …)` is correlated")
                 .hint("write EXISTS (SELECT … WHERE x = a AND y = b)");
             return Err(DataFusionError::External(Box::new(error)));
         }
@@ -264,7 +264,7 @@ fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr> 
         _ => return Ok(joined(each(op)?, &Or)),
     };
     if left.len() > ORDERED_MAX {
-        let text = format!("which of two rows of more than {ORDERED_MAX} values is less is not asked");
+        let text = format!("rows of more than {ORDERED_MAX} values are not compared by order");
         return Err(Error::new(Kind::TooLarge, text).hint("compare fewer values"));
     }
     // Built from the last value to the first: less by this value, or equal and less by the values after it.
@@ -303,7 +303,7 @@ fn check(left: usize, right: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!("a row of {left} values is compared with one of {right}"))
-        .hint("give both sides as many"))
+        .hint("give both sides the same number of values"))
 }
 
 /// Refuses copies of a long row: each row that it is compared with needs one.
@@ -313,7 +313,7 @@ fn check_growth(row: &[Expr], times: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(Kind::TooLarge, format!("a row of long expressions is compared with {times} rows"))
-        .hint("give the expressions names in a query below"))
+        .hint("give the expressions names in a subquery"))
 }
 
 /// Compares the number of values with the number of columns, if the query lists its columns.
@@ -342,6 +342,6 @@ fn exists(query: &Query, called: &str, values: &[Ident], condition: Expr) -> Res
     let from = TableWithJoins { relation, joins: Vec::new() };
     match select(vec![one], vec![from], Some(condition))? {
         Statement::Query(subquery) => Ok(Expr::Exists { subquery, negated: false }),
-        _ => Err(Error::internal("a SELECT is no query")),
+        _ => Err(Error::internal("a SELECT is not a query")),
     }
 }

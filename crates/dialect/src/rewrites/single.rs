@@ -222,7 +222,7 @@ impl Accumulator for Value {
 
 fn several() -> DataFusionError {
     DataFusionError::External(Box::new(
-        Error::invalid("a query that stands for a value gave more than one row")
+        Error::invalid("a scalar subquery returned more than one row")
             .hint("take one of them with LIMIT 1 or an aggregate, or compare with IN (SELECT …)"),
     ))
 }

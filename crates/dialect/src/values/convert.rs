@@ -119,7 +119,7 @@ fn decimals(array: &ArrayRef, precision: u8, scale: u8, data_type: &DataType) ->
         number
             .and_then(|number| number.rounded(precision, scale as i8))
             .map(Value::Decimal)
-            .ok_or_else(|| Error::new(Kind::Schema, format!("{float} is no {data_type}")))
+            .ok_or_else(|| Error::new(Kind::Schema, format!("{float} is not a valid {data_type}")))
     };
     let values: Result<Vec<Value>> = if let Some(floats) = array.as_primitive_opt::<Float32Type>() {
         let value = |v: Option<f32>| v.map_or(Ok(Value::Null), |v| decimal(Number::of_float(v), v.into()));
@@ -164,7 +164,8 @@ fn refused(error: arrow::error::ArrowError) -> Error {
 /// Fails unless the integers equal the numbers that they were cast from.
 fn whole_only(numbers: &ArrayRef, whole: &ArrayRef, data_type: &DataType) -> Result<()> {
     let no = |number: String| {
-        Error::new(Kind::Schema, format!("{number} is no {data_type}")).hint("round it: round(x)::bigint")
+        Error::new(Kind::Schema, format!("{number} is not a valid {data_type}"))
+            .hint("round it: round(x)::bigint")
     };
     if let Arrow::Decimal128(precision, scale) = numbers.data_type() {
         // A float64 may not hold the digits that decide.
@@ -324,7 +325,7 @@ fn has_too_many_items(text: &str) -> bool {
 
 /// Reads a text as a value of a type, as in an SQL literal or in a cell of a file.
 pub fn text_to_value(text: &str, data_type: &DataType) -> Result<Value> {
-    let no = || Error::new(Kind::Schema, format!("`{}` is no {data_type}", name::printable(text)));
+    let no = || Error::new(Kind::Schema, format!("`{}` is not a valid {data_type}", name::printable(text)));
     Ok(match data_type {
         DataType::String => Value::String(text.to_owned()),
         DataType::Int32 => Value::Int32(text.trim().parse().map_err(|_| no())?),
@@ -392,7 +393,7 @@ fn json_to_value(json: &serde_json::Value, data_type: &DataType) -> Result<Value
     use serde_json::Value as Json;
     let no = || {
         let text = json.to_string();
-        Error::new(Kind::Schema, format!("`{}` is no {data_type}", name::printable(&text)))
+        Error::new(Kind::Schema, format!("`{}` is not a valid {data_type}", name::printable(&text)))
     };
     let numbers =
         |items: &[Json]| items.iter().map(|v| v.as_f64().ok_or_else(no)).collect::<Result<Vec<f64>>>();

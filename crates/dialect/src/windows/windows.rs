@@ -127,7 +127,7 @@ fn whole(spec: &mut WindowSpec, known: &[Window]) -> Result<()> {
         return Err(refused("cannot have a PARTITION BY of its own"));
     }
     if !base.order_by.is_empty() && !spec.order_by.is_empty() {
-        return Err(refused("cannot have an ORDER BY of its own, for that one has one"));
+        return Err(refused("cannot have an ORDER BY of its own, because its base has one"));
     }
     spec.partition_by = base.partition_by.clone();
     if spec.order_by.is_empty() {

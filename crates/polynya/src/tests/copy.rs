@@ -165,7 +165,7 @@ fn mistakes_in_a_file_are_named_and_change_nothing() {
     let path = dir.join("in").display().to_string();
     for (format, text, wanted) in [
         ("csv", "1,2\n3\n", "line 2: 2 values expected, 1 found"),
-        ("csv", "1,2\n3,x\n", "line 2, column `n`: `x` is no int32"),
+        ("csv", "1,2\n3,x\n", "line 2, column `n`: `x` is not a valid int32"),
         ("csv, HEADER", "id,m\n1,2\n", "no column `m`"),
         ("csv", "1,2\n1,3\n", "two rows"),
         ("csv", "1,99999999999\n", "99999999999"),

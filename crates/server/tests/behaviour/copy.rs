@@ -187,7 +187,7 @@ fn invalid_rows_are_named_by_line_and_change_nothing() {
     for (how, body, status, wanted) in [
         ("", "1,2\n3\n", 422, "line 2: 2 values expected, 1 found"),
         ("", "1,2\n\"3\",\"a\nb\"\n", 422, "line 2, column `n`"),
-        ("", "1,2\n3,x\n", 422, "line 2, column `n`: `x` is no int32"),
+        ("", "1,2\n3,x\n", 422, "line 2, column `n`: `x` is not a valid int32"),
         ("", "1,2\n\n,3\n", 422, "line 3, column `id`: NULL"),
         ("", "1,2\n\"3,4\n5,6\n", 400, "line 2: a quote opens here and is never closed"),
         ("WITH (HEADER)", "id,m\n1,2\n", 400, "no column `m`"),
@@ -344,7 +344,7 @@ fn a_large_file_comes_in_pieces_and_an_error_says_what_is_there() {
     let answer = client.answer();
     let (code, message) = answer.error();
     assert_eq!((answer.status, code.as_str()), (422, "schema"), "{message}");
-    assert!(message.contains("line 400001, column `id`: `bad` is no int64"), "{message}");
+    assert!(message.contains("line 400001, column `id`: `bad` is not a valid int64"), "{message}");
     let there = count(&running, "SELECT count(*) FROM t");
     assert!(there > 0 && message.contains(&format!("rows committed before {there}")), "{there}: {message}");
 }

@@ -162,7 +162,7 @@ fn of_text(text: &str) -> Result<Vec<Expr>> {
 fn of_json(text: &str) -> Result<Vec<Expr>> {
     use serde_json::Value as Json;
     let items: Vec<Json> = serde_json::from_str(text).map_err(|_| {
-        Error::invalid(format!("`{}` is no list", name::printable(text)))
+        Error::invalid(format!("`{}` is not a list", name::printable(text)))
             .hint("write it as '{1,2}', or give a list as a parameter")
     })?;
     let one = |item: Json| match item {

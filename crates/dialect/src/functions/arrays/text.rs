@@ -33,8 +33,8 @@ pub(super) fn items(text: &str) -> Result<Vec<Item>> {
     let mut reader = Reader { signs: text.trim().chars().peekable() };
     let list = reader.list(0).filter(|_| reader.signs.peek().is_none());
     list.ok_or_else(|| {
-        Error::new(Kind::Schema, format!("`{}` is no list", name::printable(text)))
-            .hint("write it as {1,2,NULL}, texts with signs of their own as {\"a, b\"}")
+        Error::new(Kind::Schema, format!("`{}` is not a list", name::printable(text)))
+            .hint("write it as {1,2,NULL}, and texts with special characters as {\"a, b\"}")
     })
 }
 

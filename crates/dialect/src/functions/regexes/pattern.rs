@@ -93,16 +93,18 @@ fn check_length(pattern: &str) -> Result<()> {
         return Ok(());
     }
     let (found, most) = (pattern.len() >> 10, PATTERN_BYTES_MAX >> 10);
-    let error =
-        Error::new(Kind::TooLarge, format!("a pattern of {found} KiB; {most} KiB are searched for at most"))
-            .hint("`strpos` and `=` find texts of any length");
+    let error = Error::new(
+        Kind::TooLarge,
+        format!("a pattern of {found} KiB is too long: at most {most} KiB are allowed"),
+    )
+    .hint("`strpos` and `=` find texts of any length");
     Err(DataFusionError::External(Box::new(error)))
 }
 
 fn too_long(text: &str, places: usize) -> DataFusionError {
     let most = (STEPS_MAX / places) >> 10;
     let message = format!(
-        "a pattern of {places} signs is looked for in a text of {} KiB; {most} KiB are searched at most",
+        "a pattern of {places} characters cannot be searched in a text of {} KiB: at most {most} KiB are allowed",
         text.len() >> 10
     );
     let error = Error::new(Kind::TooLarge, message)

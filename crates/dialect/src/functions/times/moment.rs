@@ -210,7 +210,8 @@ impl ScalarUDFImpl for Made {
         let zone = match args.scalar_arguments {
             [_, zone] if self.is_unix() => {
                 let zone = zone.and_then(|zone| zone.try_as_str().flatten()).filter(|zone| !zone.is_empty());
-                let wrong = || ours(Error::invalid("the zone of `from_unixtime` is the name of one"));
+                let wrong =
+                    || ours(Error::invalid("the zone of `from_unixtime` must be the name of a time zone"));
                 let zone = zone.ok_or_else(wrong)?;
                 super::zone::named(zone).map_err(ours)?;
                 Arrow::Timestamp(TimeUnit::Microsecond, Some(zone.into()))
@@ -226,7 +227,7 @@ impl ScalarUDFImpl for Made {
         let rows = if is_constant { 1 } else { args.number_rows };
         let data_type = args.return_field.data_type().clone();
         let Arrow::Timestamp(_, zone) = &data_type else {
-            return Err(DataFusionError::Internal(format!("{data_type} is no time")));
+            return Err(DataFusionError::Internal(format!("{data_type} is not a time")));
         };
         let values = first.to_array(rows)?;
         let times = match values.data_type() {

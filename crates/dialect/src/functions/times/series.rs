@@ -70,7 +70,7 @@ impl TableFunctionImpl for Maker {
 fn time(name: &str, arg: &Expr) -> Result<Option<i64>> {
     let refused = || {
         ours(Error::invalid(format!(
-            "`{name}` takes times that are written in the statement or reckoned from now(), not `{arg}`"
+            "`{name}` takes times that are constant or computed from now(), not `{arg}`"
         )))
     };
     let Expr::Literal(value, _) = arg else { return Err(refused()) };
@@ -123,20 +123,20 @@ impl Maker {
     fn step(&self, arg: &Expr) -> Result<Option<Step>> {
         let name = self.inner.name();
         let invalid = |what: &str| ours(Error::invalid(format!("the step of `{name}` {what}")));
-        let Expr::Literal(value, _) = arg else { return Err(invalid("is the same for all rows")) };
+        let Expr::Literal(value, _) = arg else { return Err(invalid("must be the same for all rows")) };
         let ScalarValue::IntervalMonthDayNano(step) = value.cast_to(&INTERVAL)? else {
-            return Err(invalid("over times is an interval"));
+            return Err(invalid("over times must be an interval"));
         };
         let Some(IntervalMonthDayNano { months, days, nanoseconds }) = step else { return Ok(None) };
         if nanoseconds % 1_000 != 0 {
-            return Err(invalid("is in whole microseconds"));
+            return Err(invalid("must be in whole microseconds"));
         }
         let micros = i64::from(days).checked_mul(DAY).and_then(|days| days.checked_add(nanoseconds / 1_000));
         let micros = micros.ok_or_else(|| invalid("is longer than all times"))?;
         match (i64::from(months).signum(), i64::from(days).signum(), nanoseconds.signum()) {
             (0, 0, 0) => Err(invalid("must not be zero")),
             (a, b, c) if a.max(b).max(c) - a.min(b).min(c) == 2 => {
-                Err(invalid("goes one way, not to and fro"))
+                Err(invalid("must not go forward and back"))
             }
             (a, b, c) => Ok(Some(Step { months: months.into(), micros, is_back: a + b + c < 0 })),
         }

@@ -95,7 +95,7 @@ fn local_literal(expr: &Expr) -> Option<&str> {
 /// Returns the zone of this name.
 pub(super) fn named(zone: &str) -> types::Result<Tz> {
     zone.parse().map_err(|_| {
-        Error::invalid(format!("`{}` is no time zone", name::printable(zone))).hint(
+        Error::invalid(format!("`{}` is not a time zone", name::printable(zone))).hint(
             "write its name in the tz database, as 'Europe/Berlin', with its capital letters; or an offset, as '+02:00'",
         )
     })
@@ -137,7 +137,7 @@ impl Zone {
         match data_type {
             Arrow::Timestamp(_, Some(zone)) if zone.as_ref() != "UTC" => Ok(Zone::Of(zone.parse()?)),
             Arrow::Timestamp(..) => Ok(Zone::Utc),
-            other => Err(DataFusionError::Internal(format!("{other} is no time"))),
+            other => Err(DataFusionError::Internal(format!("{other} is not a time"))),
         }
     }
 

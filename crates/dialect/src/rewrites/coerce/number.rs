@@ -78,7 +78,7 @@ impl Number {
 
     /// Reads `-12.50` or `1.25e3`.
     pub fn parse(text: &str) -> Result<Self> {
-        let no = || Error::invalid(format!("`{}` is no decimal", name::printable(text)));
+        let no = || Error::invalid(format!("`{}` is not a valid decimal", name::printable(text)));
         let trimmed = text.trim();
         let (written, exponent) = match trimmed.split_once(['e', 'E']) {
             Some((written, exponent)) => {

@@ -129,7 +129,7 @@ fn like(pattern: &str, escape: char) -> Result<String> {
 }
 
 fn wrong(of: &str, pattern: &str, why: &str) -> Error {
-    Error::invalid(format!("`{}` is no pattern of {of}: {why}", name::printable(pattern)))
+    Error::invalid(format!("`{}` is not a valid pattern of {of}: {why}", name::printable(pattern)))
 }
 
 /// Converts a SIMILAR TO pattern to a regular expression.
@@ -219,8 +219,9 @@ impl<'a> Similar<'a> {
             Some((least, most)) => number(least).zip(number(most)).is_some_and(|(least, most)| least <= most),
         };
         if !is_right {
-            let why =
-                format!("`{{{text}}}` is no count such as `{{2}}`, `{{2,}}` or `{{2,3}}`, up to {COUNT_MAX}");
+            let why = format!(
+                "`{{{text}}}` is not a count such as `{{2}}`, `{{2,}}` or `{{2,3}}`, up to {COUNT_MAX}"
+            );
             return Err(self.wrong(&why));
         }
         self.read.extend(["{", &text, "}"]);
@@ -250,7 +251,7 @@ impl<'a> Similar<'a> {
                         let to = self.signs.next().unwrap_or('-');
                         let to = self.member(to)?;
                         if to < from {
-                            return Err(self.wrong(&format!("`{from}-{to}` begins behind its end")));
+                            return Err(self.wrong(&format!("`{from}-{to}` begins after its end")));
                         }
                         self.read.push('-');
                         self.code(to);
@@ -285,7 +286,7 @@ impl<'a> Similar<'a> {
         ];
         let text: String = self.signs.by_ref().skip(1).take_while(|sign| *sign != ':').collect();
         if self.signs.next() != Some(']') || !NAMES.contains(&text.as_str()) {
-            return Err(self.wrong(&format!("`[:{text}` begins no class such as `[:alpha:]`")));
+            return Err(self.wrong(&format!("`[:{text}` is not a class such as `[:alpha:]`")));
         }
         self.read.extend(["[:", &text, ":]"]);
         Ok(())
@@ -359,12 +360,12 @@ mod tests {
             ("*a", "there is nothing before `*`"),
             ("a|+", "there is nothing before `+`"),
             ("a**", "there is nothing before `*`"),
-            ("a{x}", "is no count"),
-            ("a{3,2}", "is no count"),
-            ("a{1000}", "is no count"),
+            ("a{x}", "is not a count"),
+            ("a{3,2}", "is not a count"),
+            ("a{1000}", "is not a count"),
             ("[a", "a `[` is not closed"),
-            ("[z-a]", "begins behind its end"),
-            ("[[:nothing:]]", "begins no class"),
+            ("[z-a]", "begins after its end"),
+            ("[[:nothing:]]", "is not a class"),
             ("a\\", "it ends with its escape"),
         ] {
             let error = Similar::read(pattern, '\\').unwrap_err();

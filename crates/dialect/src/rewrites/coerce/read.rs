@@ -104,10 +104,10 @@ fn list_of(item: &ArrowField) -> Result<DataType> {
 
 fn no(text: &str, data_type: &str) -> Error {
     if data_type == "binary" {
-        return Error::invalid(format!("`{}` is no binary", name::printable(text)))
-            .hint("behind `\\x` stand two hexadecimal digits for each byte");
+        return Error::invalid(format!("`{}` is not a valid binary", name::printable(text)))
+            .hint("write two hexadecimal digits for each byte after `\\x`");
     }
-    Error::invalid(format!("`{}` is no {data_type}", name::printable(text)))
+    Error::invalid(format!("`{}` is not a valid {data_type}", name::printable(text)))
         .hint("it is compared with one; CAST the other side to text to compare texts")
 }
 

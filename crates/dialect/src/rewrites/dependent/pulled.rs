@@ -87,16 +87,14 @@ fn check(plan: &LogicalPlan, top: bool) -> Result<()> {
             if !(left && is_dependent(&join.left) || right && is_dependent(&join.right)) {
                 return below.into_iter().try_for_each(|side| check(side, false));
             }
-            "an outer join, EXCEPT or INTERSECT whose other side depends on the rows outside"
+            "an outer join, EXCEPT or INTERSECT whose other side is correlated"
         }
-        LogicalPlan::Aggregate(_) => {
-            "an aggregate without GROUP BY within a query that depends on the rows outside"
-        }
-        LogicalPlan::Window(_) => "a window function over rows that depend on the rows outside",
-        LogicalPlan::Limit(_) => "LIMIT or OFFSET in a query that depends on the rows outside",
-        LogicalPlan::Distinct(_) => "DISTINCT ON in a query that depends on the rows outside",
-        LogicalPlan::Union(_) => "a UNION that depends on the rows outside, but for EXISTS and IN,",
-        _ => "such a query that depends on the rows outside",
+        LogicalPlan::Aggregate(_) => "an aggregate without GROUP BY within a correlated query",
+        LogicalPlan::Window(_) => "a window function in a correlated query",
+        LogicalPlan::Limit(_) => "LIMIT or OFFSET in a correlated query",
+        LogicalPlan::Distinct(_) => "DISTINCT ON in a correlated query",
+        LogicalPlan::Union(_) => "a correlated UNION, except in EXISTS and IN,",
+        _ => "a correlated query of this kind",
     };
     Err(refused(
         what,
