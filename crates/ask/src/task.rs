@@ -78,7 +78,7 @@ impl Refusal {
     pub fn why(self) -> &'static str {
         match self {
             Refusal::Order => "Polynya only answers; it changes nothing.",
-            Refusal::Future => "Only what is recorded can be told, not what is to come.",
+            Refusal::Future => "Only recorded data can be reported, not the future.",
         }
     }
 }

@@ -51,11 +51,8 @@ struct Moment {
 
 pub(crate) async fn run(context: &Context, query: &ChangesQuery) -> Result<SourceResult> {
     if query.unseen_notes {
-        let detail = if context.all {
-            "there are no notes here"
-        } else {
-            "what changed in notes cannot be told with this key"
-        };
+        let detail =
+            if context.all { "there are no notes here" } else { "this key may not see which notes changed" };
         return Ok(SourceResult { detail: Some(detail.into()), ..SourceResult::default() });
     }
     let all = context.view.tables();
@@ -99,7 +96,7 @@ pub(crate) async fn run(context: &Context, query: &ChangesQuery) -> Result<Sourc
         _ => format!("Changed {phrase}: {}.", own.iter().map(|c| describe(c)).collect::<Vec<_>>().join("; ")),
     };
     if query.default_window {
-        text += " (No time was named, so that of the last day is told.)";
+        text += " (No time was named, so the last day is shown.)";
     }
     if records > 0 && !query.others {
         text += &format!(
@@ -111,7 +108,7 @@ pub(crate) async fn run(context: &Context, query: &ChangesQuery) -> Result<Sourc
         text += &format!(" Deletes are not remembered so far back in {}.", unknown.join(", "));
     }
     if not_read > 0 {
-        text += &format!(" {} more were not looked at.", format_count(not_read as i64, "table"));
+        text += &format!(" {} more were not checked.", format_count(not_read as i64, "table"));
     }
     let certain = own.iter().any(|c| c.written > 0 || c.ended.is_some_and(|(least, _)| least > 0));
     let open = !own.is_empty() || !unknown.is_empty() || not_read > 0;
@@ -187,12 +184,12 @@ fn unchanged_sentence(
         |c: &TableChanges| c.written == 0 && c.ended.is_some_and(|(least, most)| least == 0 && most > 0);
     let open = names(&is_open);
     let mut text = if same.is_empty() {
-        format!("No table is known not to have changed {phrase}.")
+        format!("No table is known to be unchanged {phrase}.")
     } else {
         format!("Not changed {phrase}: {}.", same.join(", "))
     };
     if !open.is_empty() {
-        text += &format!(" Of {} it is open.", open.join(", "));
+        text += &format!(" For {} it is not known.", open.join(", "));
     }
     text
 }

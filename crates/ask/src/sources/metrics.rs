@@ -260,7 +260,7 @@ fn bound(spec: &MeasureSpec, query: &MetricsQuery, cores: usize) -> (Option<Boun
         }
         Some(Predicate::LoadPerCore) => (
             None,
-            Some("How many cores there are is not recorded, so whether that is high cannot be said.".into()),
+            Some("The number of cores is not recorded, so it is not known whether that is high.".into()),
         ),
         Some(Predicate::Compare(comparison)) => match number(spec, comparison) {
             Some(number) => {

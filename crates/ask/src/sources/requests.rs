@@ -85,7 +85,7 @@ pub(crate) async fn run(context: &Context, query: &RequestsQuery) -> Result<Sour
     let uncounted = whole.others;
     if uncounted > 0 && predicate {
         text += &format!(
-            " {} beside them were only counted, so nothing is known of those.",
+            " {} more were only counted, so no details of them are known.",
             format_count(uncounted, "request")
         );
     } else if uncounted > 0 {
@@ -149,13 +149,13 @@ pub(crate) async fn run(context: &Context, query: &RequestsQuery) -> Result<Sour
             is_empty = recorded.count == 0 && recorded.others == 0;
         }
         if is_empty && (predicate || is_early) {
-            text = format!("No request is recorded {}, so nothing can be told of that time.", window.phrase);
+            text = format!("No request is recorded {}, so nothing is known about that time.", window.phrase);
             verdict = None;
         } else if is_early && !is_sure {
             verdict = None;
         }
         if is_early {
-            text += &format!(" The oldest that is recorded is of {oldest}.");
+            text += &format!(" The oldest recorded request is from {oldest}.");
         }
     }
     if let Some(unknown) = not_understood_sentence(&query.scope.not_understood) {

@@ -95,7 +95,7 @@ pub(crate) async fn run(context: &Context, query: &TableQuery) -> Result<SourceR
             format!("has {}", numbers.join(", "))
         };
         notes.push(format!(
-            "Of which column “{}” is meant is not clear: {} {of}.",
+            "It is not clear which column “{}” refers to: {} {of}.",
             comparison.phrase,
             short_name(&def.name)
         ));
@@ -291,7 +291,7 @@ impl TableQueryRun<'_> {
             let text = if names.is_empty() {
                 format!("{} has no column of numbers.", self.name())
             } else {
-                format!("Say of which column of {}: {}.", self.name(), names.join(", "))
+                format!("Name one of the columns of {}: {}.", self.name(), names.join(", "))
             };
             return Ok(SourceResult { answered: false, detail: Some(text), ..SourceResult::default() });
         };

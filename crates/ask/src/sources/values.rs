@@ -43,7 +43,7 @@ pub(crate) async fn run(context: &Context, words: &[Vec<String>]) -> Result<Sour
         }
     }
     if !outcome.answered {
-        outcome.detail = Some("no value of a table is that".into());
+        outcome.detail = Some("no table has such a value".into());
     }
     Ok(outcome)
 }

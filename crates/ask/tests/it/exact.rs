@@ -67,7 +67,7 @@ async fn no_verdict_comes_of_a_time_that_nobody_recorded() {
     let _limit = testkit::limit(60);
     let db = TestDatabase::new("ask-exact-unrecorded");
     some_requests(&db);
-    let since = "The oldest that is recorded is of 2026-11-21 12:30:00 UTC.";
+    let since = "The oldest recorded request is from 2026-11-21 12:30:00 UTC.";
     for q in [
         "did any request fail yesterday",
         "did no request fail yesterday",
@@ -76,13 +76,13 @@ async fn no_verdict_comes_of_a_time_that_nobody_recorded() {
         "how many requests failed yesterday",
     ] {
         let answer = db.ask(q).await;
-        says(&answer, &["No request is recorded ", "so nothing can be told of that time."]);
+        says(&answer, &["No request is recorded ", "so nothing is known about that time."]);
         never_says(&answer, &["Yes", "No:", "None of"]);
         assert_eq!(answer.answer.contains(since), q.contains("yesterday"), "{q}: {}", answer.answer);
     }
     for q in ["if no request failed yesterday, show it", "if any request failed yesterday, show it"] {
         let answer = db.ask(q).await;
-        says(&answer, &["cannot be told", since]);
+        says(&answer, &["The data here does not", since]);
         never_says(&answer, &["It holds", "It does not hold"]);
     }
     // If the records begin after the window does, one match is enough for a yes, but no match is not enough for a no.
@@ -212,12 +212,12 @@ async fn a_key_that_sees_no_vault_is_not_told_of_other_tables() {
     let reader = reader(&["main.orders"]);
     for q in ["which notes changed today", "did any note change today", "new pages today"] {
         let answer = db.ask.ask(&reader, &Question::new(q)).await.unwrap();
-        says(&answer, &["What changed in notes cannot be told with this key."]);
+        says(&answer, &["This key may not see which notes changed."]);
         never_says(&answer, &["orders (", "vault", "Yes", "No:"]);
         assert_eq!(states(&answer), ["changes nothing"], "{q}");
     }
     let answer = db.ask.ask(&reader, &Question::new("if any note changed today, show it")).await.unwrap();
-    says(&answer, &["cannot be told"]);
+    says(&answer, &["The data here does not"]);
     let answer = db.ask.ask(&reader, &Question::new("did orders or notes change today")).await.unwrap();
     never_says(&answer, &["vault", "1 file"]);
     says(&db.ask("which notes changed today").await, &["vault (2 files new or replaced)"]);

@@ -176,7 +176,7 @@ async fn unknowable_things_are_never_claimed() {
         let honest = [
             "Nothing here answers that",
             "Not understood here",
-            "cannot be told",
+            "The data here does not",
             "“and” together with “or” is not understood",
         ];
         let is_open = honest.iter().any(|said| answer.answer.contains(said)) || q.starts_with("do events");
@@ -212,7 +212,7 @@ async fn several_conditions_hold_as_they_are_joined() {
         let said = match holds {
             Some(true) => "It holds that",
             Some(false) => "It does not hold that",
-            None => "cannot be told",
+            None => "The data here does not",
         };
         assert!(answer.answer.contains(said), "“{condition}” should be {holds:?}:\n{}", answer.answer);
     }
@@ -223,7 +223,7 @@ async fn orders_and_what_is_to_come_are_refused_with_the_reason() {
     let _limit = testkit::limit(120);
     let db = TestDatabase::new("ask-refusals");
     demo(&db).await;
-    let (order, future) = ("Polynya only answers; it changes nothing.", "Only what is recorded can be told");
+    let (order, future) = ("Polynya only answers; it changes nothing.", "Only recorded data can be reported");
     for (q, why) in [
         ("delete all events", order),
         ("delete all shipments", order),
@@ -244,7 +244,7 @@ async fn orders_and_what_is_to_come_are_refused_with_the_reason() {
     says(&answer, &["events has 3 rows.", future]);
     never_says(&answer, &["Nothing here"]);
     let answer = db.ask("if the disk will be full tomorrow, how many events?").await;
-    says(&answer, &["cannot be told", future]);
+    says(&answer, &["The data here does not", future]);
     let answer = db.ask("if the disk is nearly full, delete all events").await;
     says(&answer, &["So: delete all events."]);
     // These are not orders: one names a method, the other is in the past tense.
