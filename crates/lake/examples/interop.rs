@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use arrow::array::{ArrayRef, RecordBatch};
 use bytes::Bytes;
 use engine::{Engine, Mode, NewColumn, Op, Transaction};
-use polynya_lake::{Lacks, Lake, Materializer, NAME, Options};
+use polynya_lake::{Lake, Materializer, MissingChanges, NAME, Options};
 use serde_json::{Map, Value as Json, json};
 use types::{AlterAction, ColumnId, DataType, Error, Principal, Result, RowId, TableDef, TableId, Value};
 use vfs::{Access, Disk, Entry, Env, File, Lock, RealDisk};
@@ -101,7 +101,7 @@ fn land(engine: &Engine, table: &str) -> Result<Json> {
         engine.hurry(NAME, snapshot.def().id);
         let root = engine.root();
         if let Some(position) = root.derived(NAME, snapshot.def().id)
-            && !Lacks::at(position, &snapshot)?.any()
+            && !MissingChanges::at(position, &snapshot)?.any()
             && let Some(lake) = position.published::<Lake>()
         {
             return describe(&snapshot, &lake);

@@ -4,9 +4,9 @@
 //! Metadata files are handled as JSON. Only the members that the rules need are interpreted, so that members which a newer
 //! engine added survive. The rules are those of the table and view specifications and of the changes and requirements in the
 //! REST catalog's protocol; `docs/decisions` says why they are implemented here. This module does not know which name has which
-//! metadata file. The caller keeps that mapping, and moves a name only after [`Store::write`] has made the file durable.
+//! metadata file. The caller keeps that mapping, and moves a name only after [`TableStore::write`] has made the file durable.
 //!
-//! Start at [`Change`], then [`Store`].
+//! Start at [`TableChange`], then [`TableStore`].
 
 mod change;
 mod create;
@@ -26,17 +26,17 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 use types::{Error, Result, name};
 
-pub use change::{Change, Changed, DELETE_OLD};
-pub use create::{Wanted, create};
-pub use purge::Purged;
-pub(crate) use store::plain;
-pub use store::{Store, overlaps};
-pub use table::{FORMAT_MAX, Table};
-pub use view::{View, ViewChange};
+pub use change::{ChangedTable, DELETE_AFTER_COMMIT, TableChange};
+pub use create::{NewTable, create};
+pub use purge::PurgeCounts;
+pub(crate) use store::decompressed;
+pub use store::{TableStore, overlaps};
+pub use table::{FORMAT_MAX, TableMetadata};
+pub use view::{ViewChange, ViewMetadata};
 
 /// Converts a JSON object whose values are strings into a map; null gives an empty one. `what` describes one value in the error
 /// message.
-pub fn texts(object: &Json, what: &str) -> Result<BTreeMap<String, String>> {
+pub fn string_map(object: &Json, what: &str) -> Result<BTreeMap<String, String>> {
     let no_texts = || Error::invalid(format!("{what} is a text, under a name"));
     match object {
         Json::Null => Ok(BTreeMap::new()),

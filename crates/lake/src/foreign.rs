@@ -11,19 +11,19 @@
 //! offset. Rows that an equality delete removes keep their offsets, since a file's equality deletes are evaluated only when the
 //! file is read.
 
-mod contents;
 mod defaults;
+mod deleted_keys;
+mod deletion_vector;
 mod equality;
+mod file_contents;
 mod files;
-mod find;
 mod json;
-mod keys;
 mod leaves;
+mod metadata_file;
 mod parquet_file;
 mod project;
 mod rows;
 mod schema;
-mod vector;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -36,18 +36,18 @@ use serde_json::{Value as Json, json};
 use types::{Error, Kind, Result};
 
 use crate::store::Store;
-use equality::Equality;
-pub use find::newest_metadata;
-pub use json::objects;
+use equality::EqualityDeletes;
+pub use json::maps_as_json;
 pub use leaves::{change_leaves, int96_as_micros};
-pub use rows::{Batch, Rows};
+pub use metadata_file::newest_metadata;
+pub use rows::{RowBatch, RowReader};
 pub use schema::Column;
 use schema::Node;
 
 /// A table at one snapshot.
 #[derive(Debug)]
-pub struct Foreign {
-    place: Place,
+pub struct ForeignTable {
+    locator: FileLocator,
     /// The table's UUID, from its metadata.
     pub uuid: String,
     /// The snapshot's id; `None` if the table has never had a row.
@@ -63,12 +63,12 @@ pub struct Foreign {
     names: HashMap<i32, Vec<String>>,
     specs: Specs,
     data: Vec<DataFile>,
-    equality: Equality,
+    equality: EqualityDeletes,
 }
 
 /// The snapshot, and optionally the schema, at which a table is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At {
+pub struct TableVersion {
     pub snapshot: i64,
     /// The schema's id; `None` for the one with which the snapshot was made.
     pub schema: Option<i64>,
@@ -76,7 +76,7 @@ pub struct At {
 
 /// The location of a table's files.
 #[derive(Clone, Debug)]
-struct Place {
+struct FileLocator {
     store: Store,
     /// The table's present directory.
     dir: PathBuf,
@@ -98,24 +98,25 @@ struct DataFile {
 
 impl DataFile {
     /// Returns the number of rows that no position deletes.
-    fn places(&self) -> u64 {
+    fn undeleted_rows(&self) -> u64 {
         self.rows - self.deleted.len()
     }
 }
 
-impl Foreign {
+impl ForeignTable {
     /// Opens a table by a metadata file, which is usually `metadata/…` in the table's directory. Reads the current state, or a
     /// former one if `at` names it. Fails with [`Kind::NotFound`] if the metadata no longer contains that snapshot or schema.
-    pub fn open(store: &Store, metadata: &Path, at: Option<At>) -> Result<Foreign> {
+    pub fn open(store: &Store, metadata: &Path, at: Option<TableVersion>) -> Result<ForeignTable> {
         let in_file = |e: Error| e.with("file", metadata.display());
-        let bytes = find::unpacked(store.read(metadata)?).map_err(in_file)?;
+        let bytes = metadata_file::decompressed(store.read(metadata)?).map_err(in_file)?;
         let parsed = parse(&bytes).map_err(in_file)?;
         let parent = metadata.parent().unwrap_or(Path::new(""));
-        let dir = match parent.file_name().is_some_and(|name| name == "metadata") {
-            true => parent.parent().unwrap_or(Path::new("")),
-            false => parent,
+        let dir = if parent.file_name().is_some_and(|name| name == "metadata") {
+            parent.parent().unwrap_or(Path::new(""))
+        } else {
+            parent
         };
-        let place = Place {
+        let locator = FileLocator {
             store: store.clone(),
             dir: dir.to_owned(),
             location: parsed.location.trim_end_matches('/').to_owned(),
@@ -148,17 +149,17 @@ impl Foreign {
         }
         let (data, deletes) = match of {
             None => (Vec::new(), Vec::new()),
-            Some(of) => files::read(&place, &of.manifest_list, &specs)?,
+            Some(of) => files::read(&locator, &of.manifest_list, &specs)?,
         };
         // A key column may have been dropped since; the newest schema that contains it tells its type.
         let mut schemas: Vec<&Json> = parsed.schemas.iter().map(|schema| &**schema).collect();
         schemas.sort_by_key(|schema| std::cmp::Reverse(schema["schema-id"].as_i64()));
         schemas.insert(0, schema);
-        let equality = Equality::new(deletes, &specs, &schemas)?;
+        let equality = EqualityDeletes::new(deletes, &specs, &schemas)?;
         let names = parsed.properties.get("schema.name-mapping.default");
         let names = names.map(|text| schema::name_mapping(text)).transpose().map_err(in_file)?;
-        Ok(Foreign {
-            place,
+        Ok(ForeignTable {
+            locator,
             uuid: parsed.table_uuid.clone(),
             snapshot: wanted,
             schema: schema["schema-id"].as_i64().unwrap_or(0),
@@ -173,17 +174,17 @@ impl Foreign {
     }
 
     /// Returns the offset after the last row. It is the number of rows, including those that equality deletes remove.
-    pub fn places(&self) -> u64 {
-        self.data.iter().map(DataFile::places).sum()
+    pub fn end_offset(&self) -> u64 {
+        self.data.iter().map(DataFile::undeleted_rows).sum()
     }
 
     pub fn data_files(&self) -> usize {
         self.data.len()
     }
 
-    /// Reads the rows from an offset on, as batches of [`Foreign::columns`].
-    pub fn read(self: &Arc<Self>, from: u64) -> Rows {
-        Rows::new(self.clone(), from)
+    /// Reads the rows from an offset on, as batches of [`ForeignTable::columns`].
+    pub fn read(self: &Arc<Self>, from: u64) -> RowReader {
+        RowReader::new(self.clone(), from)
     }
 
     /// Reads the footer of every data file and all equality deletes, so that a file that cannot be read is reported before the
@@ -273,7 +274,7 @@ fn upgrade(json: &mut Json) -> Result<()> {
     Ok(())
 }
 
-impl Place {
+impl FileLocator {
     /// Returns the path of a file that metadata names: in the table's present directory if the name lies in its location, else
     /// the named path itself.
     fn find(&self, path: &str) -> Result<PathBuf> {
@@ -290,11 +291,10 @@ impl Place {
             return Ok(PathBuf::from(plain));
         }
         let error = Error::not_found(format!("the Iceberg table names a file that is not there: {path}"));
-        Err(match is_here || inside.is_some() {
-            true => error.hint("copy the table's whole directory, with `metadata` and `data` in it"),
-            false => {
-                error.hint("files elsewhere are not fetched: copy the table's directory to this machine")
-            }
+        Err(if is_here || inside.is_some() {
+            error.hint("copy the table's whole directory, with `metadata` and `data` in it")
+        } else {
+            error.hint("files elsewhere are not fetched: copy the table's directory to this machine")
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Object names replace directories and renames: a file appears completely under its final name, or not at all. A file that
 //! must not replace another one is put on the condition that no object has its name (`If-None-Match: *`). This makes a commit
-//! atomic between machines (K1). [`Objects::make_sure`] detects a store that ignores the condition, and refuses it.
+//! atomic between machines (K1). [`Objects::ensure_usable`] detects a store that ignores the condition, and refuses it.
 //!
 //! Every call ends within [`Options::call_max`] and reports its outcome. If the response to a conditional put is lost, the
 //! object is read back: the put succeeded if the object has our bytes.
@@ -37,10 +37,10 @@ use vfs::Env;
 use call::is_missing;
 pub use call::{is_ended, is_refused};
 pub use connect::Options;
-pub(crate) use connect::{Connect, Reach};
+pub(crate) use connect::{Connector, StoreEndpoint};
 use starts::Start;
 pub(crate) use vended::{Credential, Vendor};
-use vended::{Provider, Vended};
+use vended::{CredentialCache, Provider};
 
 /// Bytes of a part of a multipart upload. S3 takes none below 5 MiB, except for the last.
 pub const PART_BYTES: usize = 8 << 20;
@@ -51,17 +51,17 @@ const PROBE: &str = "polynya-probe";
 
 /// The purpose of a place in a store. Each place belongs to one database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum Purpose {
     Warehouse,
     Backup,
 }
 
-impl Use {
+impl Purpose {
     /// Returns the name of the object that tells which database owns the place.
     pub fn mark(self) -> &'static str {
         match self {
-            Use::Warehouse => "polynya-warehouse.json",
-            Use::Backup => "polynya-backup.json",
+            Purpose::Warehouse => "polynya-warehouse.json",
+            Purpose::Backup => "polynya-backup.json",
         }
     }
 }
@@ -77,8 +77,8 @@ pub struct Objects {
     call_max: Duration,
     /// The id of the database that is to own the place.
     owner: Arc<str>,
-    purpose: Use,
-    /// True once the checks of [`Objects::make_sure`] have passed.
+    purpose: Purpose,
+    /// True once the checks of [`Objects::ensure_usable`] have passed.
     is_sure: Arc<AtomicBool>,
     /// This process's start in the warehouse; unused for other purposes.
     start: Arc<Start>,
@@ -88,14 +88,14 @@ pub struct Objects {
 enum Client {
     Own(Arc<dyn ObjectStore>),
     /// There is no client: tables have credentials, and this makes their clients.
-    Lacking(Arc<dyn Connect>),
-    OfTable(Arc<OfTable>),
+    Keyless(Arc<dyn Connector>),
+    PerTable(Arc<TableClient>),
 }
 
 /// The client for one table's directory; `dir` is relative to the prefix.
-struct OfTable {
+struct TableClient {
     client: Arc<dyn ObjectStore>,
-    vended: Arc<Vended>,
+    vended: Arc<CredentialCache>,
     dir: String,
 }
 
@@ -138,14 +138,14 @@ impl Objects {
     }
 
     /// Opens a place without a key. Credentials are handed out for each table, and `connect` creates clients with them.
-    pub(crate) fn of_vendors(
-        connect: Arc<dyn Connect>,
+    pub(crate) fn with_connector(
+        connect: Arc<dyn Connector>,
         prefix: &str,
         uri: String,
         call_max: Duration,
         owner: &str,
     ) -> Result<Objects> {
-        Objects::with(Client::Lacking(connect), prefix, uri, call_max, owner)
+        Objects::with(Client::Keyless(connect), prefix, uri, call_max, owner)
     }
 
     fn with(client: Client, prefix: &str, uri: String, call_max: Duration, owner: &str) -> Result<Objects> {
@@ -161,14 +161,14 @@ impl Objects {
             .map_err(|e| Error::invalid(format!("`{prefix}` is no place in an object store: {e}")))?;
         let is_sure = Arc::default();
         let network = Arc::new(Network(Some(runtime)));
-        let purpose = Use::Warehouse;
+        let purpose = Purpose::Warehouse;
         let (owner, start) = (owner.into(), Arc::default());
         Ok(Objects { network, client, prefix, uri, call_max, owner, purpose, is_sure, start })
     }
 
     /// Returns the same place for a purpose other than a warehouse.
     #[must_use]
-    pub fn used_for(self, purpose: Use) -> Objects {
+    pub fn used_for(self, purpose: Purpose) -> Objects {
         Objects { purpose, is_sure: Arc::default(), start: Arc::default(), ..self }
     }
 
@@ -178,37 +178,37 @@ impl Objects {
 
     /// Returns true if this store has no key: only tables can be reached, with credentials that are handed out for them.
     pub fn lacks_key(&self) -> bool {
-        matches!(self.client, Client::Lacking(_))
+        matches!(self.client, Client::Keyless(_))
     }
 
     /// Returns true if the credentials are handed out for one table.
-    pub(crate) fn is_of_table(&self) -> bool {
-        matches!(self.client, Client::OfTable(_))
+    pub(crate) fn is_for_table(&self) -> bool {
+        matches!(self.client, Client::PerTable(_))
     }
 
     /// Returns the same place with credentials that are handed out for the table directory `dir`.
-    pub(crate) fn of_table(
+    pub(crate) fn for_table(
         &self,
         env: &Env,
         dir: &str,
-        reach: &Reach,
+        endpoint: &StoreEndpoint,
         first: Credential,
         vendor: Box<dyn Vendor>,
     ) -> Result<Objects> {
-        let Client::Lacking(connect) = &self.client else {
+        let Client::Keyless(connect) = &self.client else {
             return Err(Error::internal("a store with a key of its own is given another one"));
         };
-        let vended = Vended::new(vendor, env.clock.clone(), first);
-        let client = connect.connect(reach, Arc::new(Provider(vended.clone())))?;
-        let of_table = OfTable { client, vended, dir: dir.to_owned() };
-        Ok(Objects { client: Client::OfTable(Arc::new(of_table)), ..self.clone() })
+        let vended = CredentialCache::new(vendor, env.clock.clone(), first);
+        let client = connect.connect(endpoint, Arc::new(Provider(vended.clone())))?;
+        let of_table = TableClient { client, vended, dir: dir.to_owned() };
+        Ok(Objects { client: Client::PerTable(Arc::new(of_table)), ..self.clone() })
     }
 
     fn client(&self) -> Result<&Arc<dyn ObjectStore>> {
         match &self.client {
             Client::Own(client) => Ok(client),
-            Client::OfTable(of_table) => Ok(&of_table.client),
-            Client::Lacking(_) => Err(Error::new(
+            Client::PerTable(of_table) => Ok(&of_table.client),
+            Client::Keyless(_) => Err(Error::new(
                 Kind::Forbidden,
                 format!("there is no key for {}, but for the tables that the catalog has", self.uri),
             )
@@ -216,10 +216,10 @@ impl Objects {
         }
     }
 
-    fn vended(&self) -> Option<&Arc<Vended>> {
+    fn vended(&self) -> Option<&Arc<CredentialCache>> {
         match &self.client {
-            Client::OfTable(of_table) => Some(&of_table.vended),
-            Client::Own(_) | Client::Lacking(_) => None,
+            Client::PerTable(of_table) => Some(&of_table.vended),
+            Client::Own(_) | Client::Keyless(_) => None,
         }
     }
 
@@ -227,17 +227,17 @@ impl Objects {
     /// place belongs to no other database. These checks run once. Later calls check that no other process has started on this
     /// warehouse since. Without a key the first checks wait for a table's credentials, and the catalog tells which database
     /// owns a table.
-    pub fn make_sure(&self, env: &Env) -> Result<()> {
+    pub fn ensure_usable(&self, env: &Env) -> Result<()> {
         if self.lacks_key() {
             return Ok(());
         }
         if self.is_sure.load(Ordering::Acquire) {
-            return self.look();
+            return self.check_last_start();
         }
         self.check_conditions(env.random.next_u64())?;
         if let Client::Own(_) = self.client {
             self.claim()?;
-            if self.purpose == Use::Warehouse {
+            if self.purpose == Purpose::Warehouse {
                 self.claim_start(env)?;
             }
         }
@@ -255,12 +255,12 @@ impl Objects {
         let mark = format!("{{\"database\":\"{}\"}}\n", self.owner);
         let name = self.purpose.mark();
         self.put_if_absent(name, mark.into()).map_err(|error| match (error.kind(), self.purpose) {
-            (Kind::Exists, Use::Warehouse) => {
+            (Kind::Exists, Purpose::Warehouse) => {
                 Error::new(Kind::InUse, format!("the warehouse {} is another database's", self.uri)).hint(format!(
                     "give each database a prefix of its own; if that one is gone for good, remove the object `{name}` there"
                 ))
             }
-            (Kind::Exists, Use::Backup) => Error::new(
+            (Kind::Exists, Purpose::Backup) => Error::new(
                 Kind::InUse,
                 format!("a backup of another database was begun in {}", self.uri),
             )
@@ -274,7 +274,7 @@ impl Objects {
         self.len(self.purpose.mark()).map(|len| len.is_some())
     }
 
-    /// Returns true if `name` is an object that [`Objects::make_sure`] writes, or a remainder of one.
+    /// Returns true if `name` is an object that [`Objects::ensure_usable`] writes, or a remainder of one.
     pub fn is_own(&self, name: &str) -> bool {
         name == self.purpose.mark() || name.starts_with(PROBE)
     }
@@ -282,8 +282,8 @@ impl Objects {
     /// Refuses a store that overwrites an object despite the condition: two servers would overwrite each other's commits there.
     fn check_conditions(&self, unique: u64) -> Result<()> {
         let name = match &self.client {
-            Client::OfTable(of_table) => format!("{}/{PROBE}-{unique:016x}", of_table.dir),
-            Client::Own(_) | Client::Lacking(_) => format!("{PROBE}-{unique:016x}"),
+            Client::PerTable(of_table) => format!("{}/{PROBE}-{unique:016x}", of_table.dir),
+            Client::Own(_) | Client::Keyless(_) => format!("{PROBE}-{unique:016x}"),
         };
         let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
         self.put_if_absent(&name, first.clone())?;
@@ -323,7 +323,7 @@ impl Objects {
                 Ok(_) => {
                     return Err(Error::new(
                         Kind::Exists,
-                        format!("there is another {} already", self.named(name)),
+                        format!("there is another {} already", self.uri_of(name)),
                     ));
                 }
                 Err(error) if is_missing(&error) && !failed.is_final() && tries < UNKNOWN_TRIES => {}
@@ -366,7 +366,7 @@ impl Objects {
 
     /// Fills `buffer` with the bytes from `offset` on. Fails with [`Kind::Damaged`] if the object is shorter, or gone.
     pub fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let damaged = |what: &str| Error::damaged(what).with("object", self.named(name));
+        let damaged = |what: &str| Error::damaged(what).with("object", self.uri_of(name));
         let bytes = match self.get_range(name, offset, buffer.len() as u64) {
             Err(error) if is_missing(&error) => return Err(damaged("an object is gone")),
             bytes => bytes?,
@@ -454,7 +454,7 @@ impl Objects {
     }
 
     /// Returns an object's full name for messages; "" is the place itself.
-    pub fn named(&self, name: &str) -> String {
+    pub fn uri_of(&self, name: &str) -> String {
         if name.is_empty() { self.uri.clone() } else { format!("{}/{name}", self.uri) }
     }
 }

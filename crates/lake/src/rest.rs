@@ -18,8 +18,8 @@
 //! ## Commits of other programs
 //! A commit that certainly did not happen may have been refused because of another program's change. A commit to a branch
 //! changes nothing that our commits require, but it takes the next sequence number. The table is therefore compared before the
-//! next try, and before an erasure, which removes all snapshots. [`Lake::kept`](crate::state::Lake) and
-//! [`Lake::beside`](crate::state::Lake) tell our snapshots from those of other programs.
+//! next try, and before an erasure, which removes all snapshots. [`Lake::retained`](crate::state::Lake) and
+//! [`Lake::side_snapshots`](crate::state::Lake) tell our snapshots from those of other programs.
 //!
 //! ## Ownership of a table
 //! A table in the catalog is ours if its properties contain the ids of our table and our database. Its directory's name has a
@@ -49,7 +49,9 @@ use crate::reader::Reader;
 use crate::store::Store;
 
 pub use client::{Catalog, Options};
-pub(crate) use table::{Listed, begin, commit, dropped, is_as_known, load, settle};
+pub(crate) use table::{
+    CatalogEntry, commit, drop_table, is_unchanged, load, load_or_create, resolve_pending,
+};
 
 impl Catalog {
     /// Opens a table in its current state in the catalog. Its warehouse is `objects`.

@@ -7,21 +7,23 @@ use types::{Error, Result, name};
 
 use super::partition;
 use super::schema;
-use super::table::{FORMAT, FORMAT_MAX, MAIN, MetadataLog, SnapshotLog, Table, snapshot_id, with_id};
+use super::table::{
+    FORMAT, FORMAT_MAX, MAIN, MetadataLogEntry, SnapshotLogEntry, TableMetadata, snapshot_id, with_id,
+};
 
 /// The table property with the maximum number of earlier metadata files that the metadata log names.
-const PREVIOUS_MAX: &str = "write.metadata.previous-versions-max";
-const PREVIOUS_MAX_DEFAULT: usize = 100;
+const METADATA_FILES_MAX: &str = "write.metadata.previous-versions-max";
+const METADATA_FILES_MAX_DEFAULT: usize = 100;
 /// The table property that lets a commit remove the metadata files that its metadata log no longer names.
-pub const DELETE_OLD: &str = "write.metadata.delete-after-commit.enabled";
+pub const DELETE_AFTER_COMMIT: &str = "write.metadata.delete-after-commit.enabled";
 
 /// The id that stands for the object added last in the same commit.
 const LAST_ADDED: i64 = -1;
 
 /// A table to which the changes of one commit are being applied.
 #[derive(Debug)]
-pub struct Change {
-    table: Table,
+pub struct TableChange {
+    table: TableMetadata,
     is_new: bool,
     is_changed: bool,
     now_ms: i64,
@@ -32,29 +34,29 @@ pub struct Change {
     last_order: Option<i64>,
     added: BTreeSet<i64>,
     /// Snapshots that were current only in the middle of this commit, never after it.
-    passed: BTreeSet<i64>,
-    removed_any: bool,
+    transient: BTreeSet<i64>,
+    has_removed_snapshots: bool,
 }
 
 /// The result of a commit.
 #[derive(Debug)]
-pub struct Changed {
-    pub table: Table,
+pub struct ChangedTable {
+    pub table: TableMetadata,
     /// Earlier metadata files that the table's metadata log no longer names.
     pub forgotten: Vec<String>,
 }
 
-impl Change {
+impl TableChange {
     /// Begins a change of an existing table.
-    pub fn of(table: Table, now_ms: i64) -> Change {
-        Change::begin(table, false, now_ms)
+    pub fn of(table: TableMetadata, now_ms: i64) -> TableChange {
+        TableChange::begin(table, false, now_ms)
     }
 
     /// Begins a table that the changes define from nothing. Its format version comes from `updates`, which are not applied yet.
-    pub fn new(uuid: String, updates: &[Json], now_ms: i64) -> Change {
+    pub fn new(uuid: String, updates: &[Json], now_ms: i64) -> TableChange {
         let format = updates.iter().find(|update| update["action"] == "upgrade-format-version");
         let format = format.and_then(|update| update["format-version"].as_i64()).unwrap_or(FORMAT);
-        let table = Table {
+        let table = TableMetadata {
             format_version: format,
             table_uuid: uuid,
             location: String::new(),
@@ -80,11 +82,11 @@ impl Change {
             metadata_log: Vec::new(),
             other: Map::new(),
         };
-        Change::begin(table, true, now_ms)
+        TableChange::begin(table, true, now_ms)
     }
 
-    fn begin(table: Table, is_new: bool, now_ms: i64) -> Change {
-        Change {
+    fn begin(table: TableMetadata, is_new: bool, now_ms: i64) -> TableChange {
+        TableChange {
             table,
             is_new,
             is_changed: is_new,
@@ -94,8 +96,8 @@ impl Change {
             last_spec: None,
             last_order: None,
             added: BTreeSet::new(),
-            passed: BTreeSet::new(),
-            removed_any: false,
+            transient: BTreeSet::new(),
+            has_removed_snapshots: false,
         }
     }
 
@@ -148,7 +150,7 @@ impl Change {
             }
             "set-location" => {
                 let location = text("location")?.trim_end_matches('/');
-                self.note(self.table.location != location);
+                self.mark_changed(self.table.location != location);
                 self.table.location = location.to_owned();
                 Ok(())
             }
@@ -156,18 +158,18 @@ impl Change {
             "remove-properties" => {
                 for key in list("removals")?.iter().filter_map(Json::as_str) {
                     let was = self.table.properties.remove(key);
-                    self.note(was.is_some());
+                    self.mark_changed(was.is_some());
                 }
                 Ok(())
             }
             "set-statistics" => {
                 let statistics = object("statistics")?;
-                self.note(true);
+                self.mark_changed(true);
                 put_statistics(&mut self.table.statistics, statistics)
             }
             "set-partition-statistics" => {
                 let statistics = object("partition-statistics")?;
-                self.note(true);
+                self.mark_changed(true);
                 put_statistics(&mut self.table.partition_statistics, statistics)
             }
             "remove-statistics" => {
@@ -176,7 +178,7 @@ impl Change {
                 let before = all.len();
                 all.retain(|one| snapshot_id(one) != id);
                 let is_less = all.len() < before;
-                self.note(is_less);
+                self.mark_changed(is_less);
                 Ok(())
             }
             "remove-partition-statistics" => {
@@ -185,7 +187,7 @@ impl Change {
                 let before = all.len();
                 all.retain(|one| snapshot_id(one) != id);
                 let is_less = all.len() < before;
-                self.note(is_less);
+                self.mark_changed(is_less);
                 Ok(())
             }
             "add-encryption-key" => {
@@ -195,7 +197,7 @@ impl Change {
                 }
                 if self.table.encryption_keys.iter().all(|known| known["key-id"] != key["key-id"]) {
                     self.table.encryption_keys.push(key.clone());
-                    self.note(true);
+                    self.mark_changed(true);
                 }
                 Ok(())
             }
@@ -203,14 +205,14 @@ impl Change {
                 let id = text("key-id")?;
                 let before = self.table.encryption_keys.len();
                 self.table.encryption_keys.retain(|known| known["key-id"] != id);
-                self.note(self.table.encryption_keys.len() < before);
+                self.mark_changed(self.table.encryption_keys.len() < before);
                 Ok(())
             }
             other => Err(Error::invalid(format!("`{}` is no change of a table", name::printable(other)))),
         }
     }
 
-    fn note(&mut self, is_changed: bool) {
+    fn mark_changed(&mut self, is_changed: bool) {
         self.is_changed |= is_changed;
     }
 
@@ -239,7 +241,7 @@ impl Change {
             self.table.next_row_id.get_or_insert(0);
         }
         self.table.format_version = format;
-        self.note(format != now);
+        self.mark_changed(format != now);
         Ok(())
     }
 
@@ -252,9 +254,9 @@ impl Change {
             let id = ids.max().map_or(0, |id| id + 1);
             self.table.schemas.push(schema::with_id(added, id));
             self.last_schema = Some(id);
-            self.note(true);
+            self.mark_changed(true);
         }
-        self.note(highest > self.table.last_column_id);
+        self.mark_changed(highest > self.table.last_column_id);
         self.table.last_column_id = self.table.last_column_id.max(highest);
         Ok(())
     }
@@ -264,7 +266,7 @@ impl Change {
         if with_id(&self.table.schemas, "schema-id", id).is_none() {
             return Err(Error::invalid(format!("the table has no schema {id}")));
         }
-        self.note(self.table.current_schema_id != id);
+        self.mark_changed(self.table.current_schema_id != id);
         self.table.current_schema_id = id;
         Ok(())
     }
@@ -279,7 +281,7 @@ impl Change {
         }
         let before = self.table.schemas.len();
         self.table.schemas.retain(|one| one["schema-id"].as_i64().is_none_or(|id| !ids.contains(&id)));
-        self.note(self.table.schemas.len() < before);
+        self.mark_changed(self.table.schemas.len() < before);
         Ok(())
     }
 
@@ -297,7 +299,7 @@ impl Change {
         self.table.partition_specs.push(spec);
         self.table.last_partition_id = highest;
         self.last_spec = Some(id);
-        self.note(true);
+        self.mark_changed(true);
         Ok(())
     }
 
@@ -306,7 +308,7 @@ impl Change {
         if with_id(&self.table.partition_specs, "spec-id", id).is_none() {
             return Err(Error::invalid(format!("the table has no partition spec {id}")));
         }
-        self.note(self.table.default_spec_id != id);
+        self.mark_changed(self.table.default_spec_id != id);
         self.table.default_spec_id = id;
         Ok(())
     }
@@ -317,7 +319,7 @@ impl Change {
         }
         let before = self.table.partition_specs.len();
         self.table.partition_specs.retain(|one| one["spec-id"].as_i64().is_none_or(|id| !ids.contains(&id)));
-        self.note(self.table.partition_specs.len() < before);
+        self.mark_changed(self.table.partition_specs.len() < before);
         Ok(())
     }
 
@@ -332,7 +334,7 @@ impl Change {
         let id = if is_unsorted { 0 } else { ids.max().unwrap_or(0) + 1 };
         self.table.sort_orders.push(partition::order_with_id(order, id)?);
         self.last_order = Some(id);
-        self.note(true);
+        self.mark_changed(true);
         Ok(())
     }
 
@@ -341,7 +343,7 @@ impl Change {
         if with_id(&self.table.sort_orders, "order-id", id).is_none() {
             return Err(Error::invalid(format!("the table has no sort order {id}")));
         }
-        self.note(self.table.default_sort_order_id != id);
+        self.mark_changed(self.table.default_sort_order_id != id);
         self.table.default_sort_order_id = id;
         Ok(())
     }
@@ -384,7 +386,7 @@ impl Change {
         table.snapshots.push(snapshot.clone());
         self.added.insert(id);
         self.updated_ms = Some(time);
-        self.note(true);
+        self.mark_changed(true);
         Ok(())
     }
 
@@ -429,14 +431,14 @@ impl Change {
         if called == MAIN && self.table.current_snapshot_id != Some(id) {
             if let Some(before) = self.table.current_snapshot_id.filter(|before| self.added.contains(before))
             {
-                self.passed.insert(before);
+                self.transient.insert(before);
             }
             self.table.current_snapshot_id = Some(id);
             let timestamp_ms = self.updated_ms.unwrap_or(self.now_ms);
-            self.table.snapshot_log.push(SnapshotLog { timestamp_ms, snapshot_id: id });
+            self.table.snapshot_log.push(SnapshotLogEntry { timestamp_ms, snapshot_id: id });
         }
         self.table.refs.insert(called.to_owned(), made);
-        self.note(true);
+        self.mark_changed(true);
         Ok(())
     }
 
@@ -445,7 +447,7 @@ impl Change {
             if called == MAIN {
                 self.table.current_snapshot_id = None;
             }
-            self.note(true);
+            self.mark_changed(true);
         }
     }
 
@@ -467,21 +469,21 @@ impl Change {
         for called in dangling {
             self.remove_ref(&called);
         }
-        self.removed_any = true;
-        self.note(true);
+        self.has_removed_snapshots = true;
+        self.mark_changed(true);
     }
 
     fn set_properties(&mut self, updates: &Json) -> Result<()> {
-        for (key, value) in super::texts(updates, "a property")? {
+        for (key, value) in super::string_map(updates, "a property")? {
             let before = self.table.properties.insert(key, value.clone());
-            self.note(before.as_ref() != Some(&value));
+            self.mark_changed(before.as_ref() != Some(&value));
         }
         Ok(())
     }
 
     /// Returns the changed table, with `previous` (the metadata file that it had) appended to its metadata log; `None` if
     /// nothing changed.
-    pub fn finish(mut self, previous: Option<&str>) -> Result<Option<Changed>> {
+    pub fn finish(mut self, previous: Option<&str>) -> Result<Option<ChangedTable>> {
         if !self.is_changed {
             return Ok(None);
         }
@@ -496,10 +498,10 @@ impl Change {
         self.correct_log();
         let mut forgotten = Vec::new();
         if let Some(previous) = previous {
-            let max = self.table.properties.get(PREVIOUS_MAX).and_then(|max| max.parse().ok());
-            let max = max.unwrap_or(PREVIOUS_MAX_DEFAULT).max(1);
+            let max = self.table.properties.get(METADATA_FILES_MAX).and_then(|max| max.parse().ok());
+            let max = max.unwrap_or(METADATA_FILES_MAX_DEFAULT).max(1);
             let log = &mut self.table.metadata_log;
-            log.push(MetadataLog {
+            log.push(MetadataLogEntry {
                 timestamp_ms: self.table.last_updated_ms,
                 metadata_file: previous.to_owned(),
             });
@@ -510,25 +512,25 @@ impl Change {
         let logged = self.table.snapshot_log.last().map_or(0, |entry| entry.timestamp_ms);
         let updated = self.updated_ms.unwrap_or(self.now_ms);
         self.table.last_updated_ms = updated.max(self.table.last_updated_ms).max(logged);
-        Ok(Some(Changed { table: self.table, forgotten }))
+        Ok(Some(ChangedTable { table: self.table, forgotten }))
     }
 
     /// Corrects the snapshot log, which lists the snapshots that were current, oldest first and without gaps. A snapshot that
     /// was current only inside this commit is left out; entries before a removed snapshot go too.
     fn correct_log(&mut self) {
-        if self.passed.is_empty() && !self.removed_any {
+        if self.transient.is_empty() && !self.has_removed_snapshots {
             return;
         }
         let current = self.table.current_snapshot_id;
         let known: BTreeSet<i64> = self.table.snapshots.iter().map(snapshot_id).collect();
-        let mut kept: Vec<SnapshotLog> = Vec::new();
+        let mut kept: Vec<SnapshotLogEntry> = Vec::new();
         for entry in self.table.snapshot_log.drain(..) {
             let id = entry.snapshot_id;
             if !known.contains(&id) {
-                if self.removed_any {
+                if self.has_removed_snapshots {
                     kept.clear();
                 }
-            } else if !self.passed.contains(&id) || Some(id) == current {
+            } else if !self.transient.contains(&id) || Some(id) == current {
                 kept.push(entry);
             }
         }
@@ -561,9 +563,9 @@ fn put_statistics(all: &mut Vec<Json>, statistics: &Json) -> Result<()> {
 pub(super) fn checked_uuid(uuid: &str) -> Result<String> {
     let parts: Vec<&str> = uuid.split('-').collect();
     let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
-    match lengths == [8, 4, 4, 4, 12] && parts.iter().all(|part| part.bytes().all(|b| b.is_ascii_hexdigit()))
-    {
-        true => Ok(uuid.to_ascii_lowercase()),
-        false => Err(Error::invalid(format!("`{}` is no UUID", name::printable(uuid)))),
+    if lengths == [8, 4, 4, 4, 12] && parts.iter().all(|part| part.bytes().all(|b| b.is_ascii_hexdigit())) {
+        Ok(uuid.to_ascii_lowercase())
+    } else {
+        Err(Error::invalid(format!("`{}` is no UUID", name::printable(uuid))))
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 use types::{Error, Result, name};
 
-use super::change::Change;
+use super::change::TableChange;
 use super::partition;
 use super::schema;
-use super::table::{FORMAT, FORMAT_MAX, Table};
+use super::table::{FORMAT, FORMAT_MAX, TableMetadata};
 
 /// The property in which a request names the format version of the new table. It does not become a property of the table.
 const FORMAT_VERSION: &str = "format-version";
@@ -17,7 +17,7 @@ const COMPRESSION: (&str, &str) = ("write.parquet.compression-codec", "zstd");
 
 /// The new table that a request's body describes.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct NewTable<'a> {
     pub schema: &'a Json,
     /// The partition spec; null for none.
     pub partition_spec: &'a Json,
@@ -27,7 +27,7 @@ pub struct Wanted<'a> {
 }
 
 /// Returns the metadata of a new table without a snapshot. Fields get new ids, in their order.
-pub fn create(wanted: Wanted<'_>, uuid: &str, location: &str, now_ms: i64) -> Result<Table> {
+pub fn create(wanted: NewTable<'_>, uuid: &str, location: &str, now_ms: i64) -> Result<TableMetadata> {
     let mut properties = wanted.properties;
     let format = match properties.remove(FORMAT_VERSION) {
         None => FORMAT,
@@ -63,7 +63,7 @@ pub fn create(wanted: Wanted<'_>, uuid: &str, location: &str, now_ms: i64) -> Re
         json!({ "action": "set-location", "location": location }),
         json!({ "action": "set-properties", "updates": properties }),
     ];
-    let mut change = Change::new(uuid.to_owned(), &updates, now_ms);
+    let mut change = TableChange::new(uuid.to_owned(), &updates, now_ms);
     change.apply_all(&updates)?;
     let made = change.finish(None)?;
     made.map(|made| made.table).ok_or_else(|| Error::internal("a new table is no change"))

@@ -21,12 +21,13 @@ fn check_transform(transform: &Json) -> Result<&str> {
         let inner = text.strip_prefix(begin).and_then(|rest| rest.strip_suffix(']'));
         inner.and_then(|inner| inner.parse::<u32>().ok()).is_some_and(|number| number > 0)
     };
-    match matches!(text, "identity" | "void" | "year" | "month" | "day" | "hour")
+    if matches!(text, "identity" | "void" | "year" | "month" | "day" | "hour")
         || number("bucket[")
         || number("truncate[")
     {
-        true => Ok(text),
-        false => Err(Error::invalid(format!("`{}` is no transform", name::printable(text)))),
+        Ok(text)
+    } else {
+        Err(Error::invalid(format!("`{}` is no transform", name::printable(text))))
     }
 }
 

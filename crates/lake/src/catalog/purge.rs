@@ -7,13 +7,13 @@ use iceberg::avro;
 use serde_json::Value as Json;
 use types::{Error, Result};
 
-use super::store::{Store, plain_path};
-use super::table::Table;
+use super::store::{TableStore, absolute_path};
+use super::table::TableMetadata;
 use crate::files;
 
 /// The counts of a table's files after a purge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Purged {
+pub struct PurgeCounts {
     pub removed: u64,
     /// Named files that could not be removed, and manifests and manifest lists that could not be read.
     pub failed: u64,
@@ -29,14 +29,14 @@ const FILE_PATH: i32 = 100;
 /// each partition field.
 const DEPTH_MAX: usize = 32;
 
-impl Store {
+impl TableStore {
     /// Removes every file that a table's metadata names and that lies in its location. The caller has removed the table's name
     /// before. A file that cannot be read or removed is counted and is not an error, since nobody could act on it later.
-    pub fn purge(&self, table: &Table, metadata_location: &str) -> Result<Purged> {
+    pub fn purge(&self, table: &TableMetadata, metadata_location: &str) -> Result<PurgeCounts> {
         let root = self.path_of(&table.location)?;
-        let inside = plain_path(&table.location)?;
-        let mut purged = Purged::default();
-        let mut named = Named { store: self, inside: &inside, root: &root, files: BTreeSet::new() };
+        let inside = absolute_path(&table.location)?;
+        let mut purged = PurgeCounts::default();
+        let mut named = NamedFiles { store: self, inside: &inside, root: &root, files: BTreeSet::new() };
         let mut manifests: BTreeSet<String> = BTreeSet::new();
         for snapshot in &table.snapshots {
             let list = snapshot["manifest-list"].as_str();
@@ -81,7 +81,7 @@ impl Store {
             let path = dir.join(&entry.name);
             if entry.is_dir && depth > 0 {
                 self.clear_away(&path, depth - 1);
-            } else if files::summed(&entry.name).is_some_and(|of| !names.contains(of)) {
+            } else if files::checksum_file_target(&entry.name).is_some_and(|of| !names.contains(of)) {
                 let _ = self.env().disk.remove(&path);
             }
         }
@@ -89,23 +89,23 @@ impl Store {
     }
 }
 
-struct Named<'a> {
-    store: &'a Store,
+struct NamedFiles<'a> {
+    store: &'a TableStore,
     /// The table's location as the metadata writes it (`inside`) and as a path of this process (`root`).
     inside: &'a Path,
     root: &'a Path,
     files: BTreeSet<PathBuf>,
 }
 
-impl Named<'_> {
+impl NamedFiles<'_> {
     /// Returns the local path of a named file, if it lies in the table's location.
     fn local(&self, path: &str) -> Option<PathBuf> {
-        let path = plain_path(path).ok()?;
+        let path = absolute_path(path).ok()?;
         let rest = path.strip_prefix(self.inside).ok()?;
         (rest != Path::new("")).then(|| self.root.join(rest))
     }
 
-    fn add(&mut self, path: &str, purged: &mut Purged) {
+    fn add(&mut self, path: &str, purged: &mut PurgeCounts) {
         match self.local(path) {
             Some(path) => drop(self.files.insert(path)),
             None => purged.elsewhere += 1,

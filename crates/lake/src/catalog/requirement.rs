@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use types::{Error, Result, name};
 
-use super::table::{Table, snapshot_id};
+use super::table::{TableMetadata, snapshot_id};
 
 /// The requirement that the table does not exist yet.
 const CREATE: &str = "assert-create";
@@ -24,11 +24,11 @@ pub fn is_create(requirements: &[Json]) -> Result<bool> {
 
 /// Fails with [`types::Kind::Conflict`] at the first requirement that does not hold, and with [`types::Kind::Invalid`] at an
 /// unknown one.
-pub fn check(requirements: &[Json], table: &Table) -> Result<()> {
+pub fn check(requirements: &[Json], table: &TableMetadata) -> Result<()> {
     requirements.iter().try_for_each(|requirement| check_one(requirement, table))
 }
 
-fn check_one(requirement: &Json, table: &Table) -> Result<()> {
+fn check_one(requirement: &Json, table: &TableMetadata) -> Result<()> {
     let kind = requirement["type"].as_str().unwrap_or_default();
     let number = |key: &str| {
         requirement[key]
@@ -58,7 +58,7 @@ fn check_one(requirement: &Json, table: &Table) -> Result<()> {
     }
 }
 
-fn check_ref(requirement: &Json, table: &Table) -> Result<()> {
+fn check_ref(requirement: &Json, table: &TableMetadata) -> Result<()> {
     let called = requirement["ref"].as_str();
     let called =
         called.ok_or_else(|| Error::invalid("the requirement `assert-ref-snapshot-id` has no text `ref`"))?;
@@ -91,11 +91,10 @@ pub fn check_view(requirements: &[Json], uuid: &str) -> Result<()> {
 fn check_uuid(requirement: &Json, what: &str, found: &str) -> Result<()> {
     let wanted =
         requirement["uuid"].as_str().ok_or_else(|| Error::invalid("the requirement has no text `uuid`"))?;
-    match wanted.eq_ignore_ascii_case(found) {
-        true => Ok(()),
-        false => {
-            Err(failed(format!("{what} does not match: expected {found} != {}", name::printable(wanted))))
-        }
+    if wanted.eq_ignore_ascii_case(found) {
+        Ok(())
+    } else {
+        Err(failed(format!("{what} does not match: expected {found} != {}", name::printable(wanted))))
     }
 }
 

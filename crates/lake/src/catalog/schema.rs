@@ -11,7 +11,7 @@ pub(super) struct Field<'a> {
     pub field_type: &'a Json,
     pub required: bool,
     /// True if all structs around the field are required, so that they are present in every row. False inside lists and maps.
-    pub plain: bool,
+    pub parents_required: bool,
 }
 
 impl Field<'_> {
@@ -57,7 +57,7 @@ pub(super) fn fields(schema: &Json) -> Result<Vec<Field<'_>>> {
     }
 }
 
-fn of_struct<'a>(of: &'a Json, plain: bool, out: &mut Vec<Field<'a>>) -> Result<()> {
+fn of_struct<'a>(of: &'a Json, parents_required: bool, out: &mut Vec<Field<'a>>) -> Result<()> {
     let fields =
         of["fields"].as_array().ok_or_else(|| Error::invalid("a struct of the schema has no `fields`"))?;
     let mut names = BTreeSet::new();
@@ -68,7 +68,7 @@ fn of_struct<'a>(of: &'a Json, plain: bool, out: &mut Vec<Field<'a>>) -> Result<
             return Err(Error::invalid(format!("two fields are called `{}`", name::printable(called))));
         }
         let required = field["required"].as_bool().unwrap_or(false);
-        of_type(&field["id"], &field["type"], required, plain, out)?;
+        of_type(&field["id"], &field["type"], required, parents_required, out)?;
     }
     Ok(())
 }
@@ -77,17 +77,17 @@ fn of_type<'a>(
     id: &Json,
     field_type: &'a Json,
     required: bool,
-    plain: bool,
+    parents_required: bool,
     out: &mut Vec<Field<'a>>,
 ) -> Result<()> {
     // Some clients number fields from 0. A new table gets new ids anyway.
     let id = id.as_i64().filter(|id| (0..=ID_MAX).contains(id));
     let id = id.ok_or_else(|| Error::invalid("a field of the schema has no id"))?;
-    out.push(Field { id, field_type, required, plain });
+    out.push(Field { id, field_type, required, parents_required });
     let is_required = |key: &str| field_type[key].as_bool().unwrap_or(false);
     match field_type["type"].as_str() {
         _ if field_type.is_string() => Ok(()),
-        Some("struct") => of_struct(field_type, plain && required, out),
+        Some("struct") => of_struct(field_type, parents_required && required, out),
         Some("list") => {
             let required = is_required("element-required");
             of_type(&field_type["element-id"], &field_type["element"], required, false, out)
@@ -115,7 +115,7 @@ pub(super) fn check(schema: &Json, format: i64) -> Result<i64> {
         let named = all.iter().find(|field| field.id == id);
         let fits = named.is_some_and(|field| {
             let unfit = matches!(field.field_type.as_str(), None | Some("float" | "double"));
-            field.plain && field.required && !unfit
+            field.parents_required && field.required && !unfit
         });
         if !fits {
             return Err(Error::invalid(format!(
@@ -176,7 +176,7 @@ pub(super) fn with_id(schema: &Json, id: i64) -> Json {
 /// catalogs: all fields of a struct before the fields inside them.
 pub(super) fn with_fresh_ids(schema: &Json) -> Result<(Json, BTreeMap<i64, i64>, i64)> {
     fields(schema)?;
-    let mut fresh = Fresh { ids: BTreeMap::new(), next: 1 };
+    let mut fresh = FreshIds { ids: BTreeMap::new(), next: 1 };
     let mut made = Map::new();
     made.insert("type".into(), json!("struct"));
     made.insert("schema-id".into(), json!(0));
@@ -189,12 +189,12 @@ pub(super) fn with_fresh_ids(schema: &Json) -> Result<(Json, BTreeMap<i64, i64>,
     Ok((Json::Object(made), fresh.ids, fresh.next - 1))
 }
 
-struct Fresh {
+struct FreshIds {
     ids: BTreeMap<i64, i64>,
     next: i64,
 }
 
-impl Fresh {
+impl FreshIds {
     fn id(&mut self, old: &Json) -> Json {
         let id = self.next;
         self.next += 1;

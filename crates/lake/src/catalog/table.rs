@@ -20,7 +20,7 @@ pub(super) const MAIN: &str = "main";
 /// A table's metadata. Members that are unknown here are kept unchanged in `other`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Table {
+pub struct TableMetadata {
     pub format_version: i64,
     pub table_uuid: String,
     pub location: String,
@@ -54,23 +54,23 @@ pub struct Table {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_row_id: Option<i64>,
     #[serde(default)]
-    pub snapshot_log: Vec<SnapshotLog>,
+    pub snapshot_log: Vec<SnapshotLogEntry>,
     #[serde(default)]
-    pub metadata_log: Vec<MetadataLog>,
+    pub metadata_log: Vec<MetadataLogEntry>,
     #[serde(flatten)]
     pub other: Map<String, Json>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct SnapshotLog {
+pub struct SnapshotLogEntry {
     pub timestamp_ms: i64,
     pub snapshot_id: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct MetadataLog {
+pub struct MetadataLogEntry {
     pub timestamp_ms: i64,
     pub metadata_file: String,
 }
@@ -93,10 +93,10 @@ pub(super) fn with_id<'a>(all: &'a [Json], key: &str, id: i64) -> Option<&'a Jso
     all.iter().find(|one| one[key].as_i64() == Some(id))
 }
 
-impl Table {
+impl TableMetadata {
     /// Parses a metadata file and checks it; nothing in it is trusted. Fails with [`Kind::Invalid`] and a message that says
     /// what is wrong.
-    pub fn parse(bytes: &[u8]) -> Result<Table> {
+    pub fn parse(bytes: &[u8]) -> Result<TableMetadata> {
         let no_metadata =
             |e: serde_json::Error| Error::invalid(format!("this is no metadata of an Iceberg table: {e}"));
         let mut json: Map<String, Json> = serde_json::from_slice(bytes).map_err(no_metadata)?;
@@ -108,9 +108,9 @@ impl Table {
             ));
         }
         if format == 1 {
-            fill_in(&mut json);
+            fill_in_version_1(&mut json);
         }
-        let mut table: Table = serde_json::from_value(Json::Object(json)).map_err(no_metadata)?;
+        let mut table: TableMetadata = serde_json::from_value(Json::Object(json)).map_err(no_metadata)?;
         if table.format_version >= 3 {
             table.next_row_id.get_or_insert(0);
         }
@@ -187,7 +187,7 @@ impl Table {
 }
 
 /// Adds the members of format version 2 that version 1 named otherwise or left out.
-fn fill_in(json: &mut Map<String, Json>) {
+fn fill_in_version_1(json: &mut Map<String, Json>) {
     if !json.contains_key("schemas")
         && let Some(only) = json.remove("schema")
     {

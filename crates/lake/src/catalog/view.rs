@@ -22,7 +22,7 @@ const LAST_ADDED: i64 = -1;
 /// A view's metadata. Members that are unknown here are kept unchanged in `other`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct View {
+pub struct ViewMetadata {
     pub view_uuid: String,
     pub format_version: i64,
     pub location: String,
@@ -36,10 +36,10 @@ pub struct View {
     pub other: Map<String, Json>,
 }
 
-impl View {
-    pub fn parse(bytes: &[u8]) -> Result<View> {
+impl ViewMetadata {
+    pub fn parse(bytes: &[u8]) -> Result<ViewMetadata> {
         let no_metadata = |e| Error::invalid(format!("this is no metadata of an Iceberg view: {e}"));
-        let view: View = serde_json::from_slice(bytes).map_err(no_metadata)?;
+        let view: ViewMetadata = serde_json::from_slice(bytes).map_err(no_metadata)?;
         if view.format_version != FORMAT {
             let found = view.format_version;
             return Err(Error::invalid(format!(
@@ -62,7 +62,7 @@ impl View {
 /// A view to which the changes of one commit are being applied.
 #[derive(Debug)]
 pub struct ViewChange {
-    view: View,
+    view: ViewMetadata,
     before: Option<Json>,
     is_new: bool,
     is_changed: bool,
@@ -74,13 +74,13 @@ pub struct ViewChange {
 }
 
 impl ViewChange {
-    pub fn of(view: View, now_ms: i64) -> ViewChange {
+    pub fn of(view: ViewMetadata, now_ms: i64) -> ViewChange {
         let before = view.version(view.current_version_id).cloned();
         ViewChange::begin(view, before, now_ms)
     }
 
     pub fn new(uuid: String, location: String, now_ms: i64) -> ViewChange {
-        let view = View {
+        let view = ViewMetadata {
             view_uuid: uuid,
             format_version: FORMAT,
             location,
@@ -96,7 +96,7 @@ impl ViewChange {
         change
     }
 
-    fn begin(view: View, before: Option<Json>, now_ms: i64) -> ViewChange {
+    fn begin(view: ViewMetadata, before: Option<Json>, now_ms: i64) -> ViewChange {
         ViewChange {
             view,
             before,
@@ -139,7 +139,7 @@ impl ViewChange {
                 self.view.location = location.to_owned();
             }
             "set-properties" => {
-                for (key, value) in super::texts(&update["updates"], "a property")? {
+                for (key, value) in super::string_map(&update["updates"], "a property")? {
                     let before = self.view.properties.insert(key, value.clone());
                     self.is_changed |= before.as_ref() != Some(&value);
                 }
@@ -231,10 +231,8 @@ impl ViewChange {
         if self.view.current_version_id == id {
             return Ok(());
         }
-        let time = match self.added.contains(&id) {
-            true => version["timestamp-ms"].clone(),
-            false => json!(self.now_ms),
-        };
+        let time =
+            if self.added.contains(&id) { version["timestamp-ms"].clone() } else { json!(self.now_ms) };
         self.logged = Some(json!({ "timestamp-ms": time, "version-id": id }));
         self.view.current_version_id = id;
         self.is_changed = true;
@@ -242,7 +240,7 @@ impl ViewChange {
     }
 
     /// Returns the changed view; `None` if nothing changed.
-    pub fn finish(mut self) -> Result<Option<View>> {
+    pub fn finish(mut self) -> Result<Option<ViewMetadata>> {
         if !self.is_changed {
             return Ok(None);
         }
@@ -291,9 +289,10 @@ impl ViewChange {
         // The log has no gaps: entries before a removed version are not part of the history of the remaining ones.
         let log = std::mem::take(&mut self.view.version_log);
         for entry in log {
-            match kept.contains(&id_of(&entry)) {
-                true => self.view.version_log.push(entry),
-                false => self.view.version_log.clear(),
+            if kept.contains(&id_of(&entry)) {
+                self.view.version_log.push(entry)
+            } else {
+                self.view.version_log.clear()
             }
         }
         Ok(())

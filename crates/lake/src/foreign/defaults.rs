@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use types::{DataType, Error, Kind, Result};
 
 use super::schema::{Node, NodeKind};
-use crate::source::as_type;
+use crate::live_rows::as_type;
 
 /// Converts a default to one row of the type of `kind`. `column` is for messages.
 pub(super) fn initial(json: &Json, kind: &NodeKind, column: &str) -> Result<ArrayRef> {

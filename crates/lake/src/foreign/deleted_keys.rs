@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// A set of keys, each with the greatest sequence number of its deletes. A hash table with linear probing.
 #[derive(Debug, Default)]
-pub(super) struct Keys {
+pub(super) struct DeletedKeys {
     /// The keys, concatenated.
     bytes: Vec<u8>,
     entries: Vec<Entry>,
@@ -30,7 +30,7 @@ struct Entry {
 const FREE: u32 = u32::MAX;
 const SLOTS_MIN: usize = 64;
 
-impl Keys {
+impl DeletedKeys {
     pub fn insert(&mut self, key: &[u8], sequence: i64) -> Result<()> {
         if (self.entries.len() + 1) * 4 > self.slots.len() * 3 {
             self.grow();
@@ -57,7 +57,7 @@ impl Keys {
     }
 
     /// Bytes that the set occupies.
-    pub fn memory(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>();
         (self.bytes.capacity() + entries + self.slots.capacity() * size_of::<u32>()) as u64
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_set_has_what_was_put_in_with_the_newest_number() {
-        let (mut keys, mut model) = (Keys::default(), HashMap::new());
+        let (mut keys, mut model) = (DeletedKeys::default(), HashMap::new());
         assert_eq!(keys.get(b""), None);
         for n in 0..5_000u64 {
             // Repeated keys, of lengths from zero on.
@@ -158,7 +158,7 @@ mod tests {
             assert_eq!(keys.get(key.as_bytes()), Some(*sequence), "{key}");
         }
         assert_eq!(keys.get(b"none"), None);
-        assert!(keys.memory() as usize >= keys.bytes.len() + 20 * model.len());
+        assert!(keys.memory_bytes() as usize >= keys.bytes.len() + 20 * model.len());
     }
 
     fn key(columns: &[ArrayRef], row: usize) -> Vec<u8> {

@@ -40,9 +40,10 @@ pub(super) fn positions(blob: &[u8]) -> Result<RoaringTreemap> {
             all.push((key, bitmap));
         }
     }
-    match rest.is_empty() {
-        true => Ok(RoaringTreemap::from_bitmaps(all)),
-        false => Err(damaged("goes on behind its end")),
+    if rest.is_empty() {
+        Ok(RoaringTreemap::from_bitmaps(all))
+    } else {
+        Err(damaged("goes on behind its end"))
     }
 }
 

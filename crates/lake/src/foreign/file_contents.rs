@@ -26,48 +26,49 @@ const REQUEST_BYTES: u64 = 8 << 20;
 const GAP_BYTES: u64 = 256 << 10;
 
 #[derive(Clone)]
-pub(super) enum Contents {
+pub(super) enum FileContents {
     Mapped(Bytes),
-    Elsewhere(Arc<Elsewhere>),
+    Remote(Arc<RemoteFile>),
 }
 
-pub(super) struct Elsewhere {
+pub(super) struct RemoteFile {
     store: Store,
     path: PathBuf,
     len: u64,
-    tail: Piece,
+    tail: FetchedRange,
     /// Byte ranges to fetch for each set of row groups that are read together, ascending. Set once the columns to read are
     /// known.
-    wanted: OnceLock<Vec<Vec<Range<u64>>>>,
-    /// The set of row groups that is in memory, as an index into `wanted` (`usize::MAX` for none), and its ranges.
-    held: Mutex<(usize, Vec<Piece>)>,
+    planned: OnceLock<Vec<Vec<Range<u64>>>>,
+    /// The set of row groups that is in memory, as an index into `planned` (`usize::MAX` for none), and its ranges.
+    fetched: Mutex<(usize, Vec<FetchedRange>)>,
     /// The first error of the store, which Parquet's own errors do not keep.
     failed: OnceLock<Error>,
 }
 
 /// A range of a file's bytes, and its position in the file.
 #[derive(Clone)]
-struct Piece {
+struct FetchedRange {
     start: u64,
     bytes: Bytes,
 }
 
-impl Piece {
-    fn from(&self, start: u64) -> Bytes {
+impl FetchedRange {
+    fn bytes_from(&self, start: u64) -> Bytes {
         self.bytes.slice((start - self.start) as usize..)
     }
 }
 
-impl Contents {
+impl FileContents {
     /// Opens a file of `len` bytes, which is the length that the manifest tells. Fails with `Damaged` if the file is longer or
     /// shorter.
-    pub fn open(store: &Store, path: PathBuf, len: u64) -> Result<Contents> {
+    pub fn open(store: &Store, path: PathBuf, len: u64) -> Result<FileContents> {
         let other_len = || Error::damaged("a file is not as long as its manifest says");
         if !store.is_remote() {
             let bytes = store.read(&path)?;
-            return match bytes.len() as u64 == len {
-                true => Ok(Contents::Mapped(bytes)),
-                false => Err(other_len()),
+            return if bytes.len() as u64 == len {
+                Ok(FileContents::Mapped(bytes))
+            } else {
+                Err(other_len())
             };
         }
         let start = len.saturating_sub(TAIL_BYTES);
@@ -76,24 +77,24 @@ impl Contents {
         if bytes.len() as u64 != len - start {
             return Err(other_len());
         }
-        Ok(Contents::Elsewhere(Arc::new(Elsewhere {
+        Ok(FileContents::Remote(Arc::new(RemoteFile {
             store: store.clone(),
             path,
             len,
-            tail: Piece { start, bytes },
-            wanted: OnceLock::new(),
-            held: Mutex::new(Rank::new(76, "lake fetched row groups"), (usize::MAX, Vec::new())),
+            tail: FetchedRange { start, bytes },
+            planned: OnceLock::new(),
+            fetched: Mutex::new(Rank::new(76, "lake fetched row groups"), (usize::MAX, Vec::new())),
             failed: OnceLock::new(),
         })))
     }
 
     /// Sets the columns that will be read; the caller calls it before the first row. Returns the ranges of row groups that one
     /// reader reads together. The caller reads these ranges one after the other; only one of them is in memory at a time.
-    pub fn want(&self, metadata: &ParquetMetaData, columns: &ProjectionMask) -> Vec<Range<usize>> {
-        let Contents::Elsewhere(file) = self else {
+    pub fn select_columns(&self, metadata: &ParquetMetaData, columns: &ProjectionMask) -> Vec<Range<usize>> {
+        let FileContents::Remote(file) = self else {
             return iter::once(0..metadata.num_row_groups()).collect();
         };
-        let (mut together, mut wanted) = (Vec::<Range<usize>>::new(), Vec::<Vec<Range<u64>>>::new());
+        let (mut together, mut planned) = (Vec::<Range<usize>>::new(), Vec::<Vec<Range<u64>>>::new());
         for (nth, group) in metadata.row_groups().iter().enumerate() {
             let chunks = group.columns().iter().enumerate();
             let chunks = chunks.filter(|(leaf, _)| columns.leaf_included(*leaf));
@@ -101,33 +102,33 @@ impl Contents {
                 let (start, len) = chunk.byte_range();
                 Some(start..start.checked_add(len)?)
             });
-            let of_group = stretches(ranges.filter(|range| range.end <= file.len).collect());
-            if let (Some(groups), Some(before)) = (together.last_mut(), wanted.last_mut()) {
-                let with_it = stretches([&before[..], &of_group].concat());
+            let of_group = merged_ranges(ranges.filter(|range| range.end <= file.len).collect());
+            if let (Some(groups), Some(before)) = (together.last_mut(), planned.last_mut()) {
+                let with_it = merged_ranges([&before[..], &of_group].concat());
                 if with_it.iter().map(|range| range.end - range.start).sum::<u64>() <= REQUEST_BYTES {
                     (groups.end, *before) = (nth + 1, with_it);
                     continue;
                 }
             }
             together.push(nth..nth + 1);
-            wanted.push(of_group);
+            planned.push(of_group);
         }
-        let _ = file.wanted.set(wanted);
+        let _ = file.planned.set(planned);
         together
     }
 
     /// Returns the cause of an error of Parquet's reader: the store's error if there was one, else damage of the file.
     pub fn cause(&self, error: &dyn std::fmt::Display) -> Error {
         let failed = match self {
-            Contents::Mapped(_) => None,
-            Contents::Elsewhere(file) => file.failed.get(),
+            FileContents::Mapped(_) => None,
+            FileContents::Remote(file) => file.failed.get(),
         };
         failed.cloned().unwrap_or_else(|| damaged(error))
     }
 }
 
 /// Merges the ranges that are at most [`GAP_BYTES`] apart.
-fn stretches(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+fn merged_ranges(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
     for range in ranges {
@@ -141,47 +142,45 @@ fn stretches(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merged
 }
 
-impl Elsewhere {
+impl RemoteFile {
     /// Returns the bytes from `start` on: at least `len`, and those that follow in the same fetched range.
-    fn from(&self, start: u64, len: u64) -> Result<Bytes> {
+    fn bytes_from(&self, start: u64, len: u64) -> Result<Bytes> {
         let end = start.checked_add(len).filter(|end| *end <= self.len);
         let end = end.ok_or_else(|| Error::damaged("a file ends before what its footer names"))?;
         if start >= self.tail.start {
-            return Ok(self.tail.from(start));
+            return Ok(self.tail.bytes_from(start));
         }
         let holds = |range: &Range<u64>| range.start <= start && end <= range.end;
-        let mut wanted = self.wanted.get().into_iter().flatten().enumerate();
-        match wanted.find_map(|(at, ranges)| Some((at, ranges.iter().position(holds)?, ranges))) {
-            Some((at, nth, ranges)) => Ok(self.piece(at, ranges, nth)?.from(start)),
+        let mut planned = self.planned.get().into_iter().flatten().enumerate();
+        match planned.find_map(|(at, ranges)| Some((at, ranges.iter().position(holds)?, ranges))) {
+            Some((at, nth, ranges)) => Ok(self.fetched_range(at, ranges, nth)?.bytes_from(start)),
             None => self.fetch(start..end),
         }
     }
 
     /// Returns the range `nth` of the set `at` of row groups. Fetches all ranges of the set if they are not in memory.
-    fn piece(&self, at: usize, ranges: &[Range<u64>], nth: usize) -> Result<Piece> {
+    fn fetched_range(&self, at: usize, ranges: &[Range<u64>], nth: usize) -> Result<FetchedRange> {
         {
-            let mut held = self.held.lock();
-            if held.0 == at {
-                return Ok(held.1[nth].clone());
+            let mut fetched = self.fetched.lock();
+            if fetched.0 == at {
+                return Ok(fetched.1[nth].clone());
             }
             // Frees the previous ranges before the next ones are fetched.
-            *held = (usize::MAX, Vec::new());
+            *fetched = (usize::MAX, Vec::new());
         }
-        let piece = |range: &Range<u64>| Ok(Piece { start: range.start, bytes: self.fetch(range.clone())? });
-        let pieces: Vec<Piece> = ranges.iter().map(piece).collect::<Result<_>>()?;
-        let wanted = pieces[nth].clone();
-        *self.held.lock() = (at, pieces);
-        Ok(wanted)
+        let piece =
+            |range: &Range<u64>| Ok(FetchedRange { start: range.start, bytes: self.fetch(range.clone())? });
+        let pieces: Vec<FetchedRange> = ranges.iter().map(piece).collect::<Result<_>>()?;
+        let range = pieces[nth].clone();
+        *self.fetched.lock() = (at, pieces);
+        Ok(range)
     }
 
     fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
         let part = |start: u64| {
             let len = REQUEST_BYTES.min(range.end - start);
             let bytes = self.store.read_range(&self.path, start, len)?;
-            match bytes.len() as u64 == len {
-                true => Ok(bytes),
-                false => Err(Error::damaged("a file became shorter")),
-            }
+            if bytes.len() as u64 == len { Ok(bytes) } else { Err(Error::damaged("a file became shorter")) }
         };
         match range.end - range.start {
             0 => Ok(Bytes::new()),
@@ -196,38 +195,38 @@ impl Elsewhere {
         }
     }
 
-    fn noted(&self, start: u64, len: u64) -> Parquet<Bytes> {
-        self.from(start, len).map_err(|error| {
+    fn bytes_for_parquet(&self, start: u64, len: u64) -> Parquet<Bytes> {
+        self.bytes_from(start, len).map_err(|error| {
             let _ = self.failed.set(error.clone());
             ParquetError::External(Box::new(error))
         })
     }
 }
 
-impl Length for Contents {
+impl Length for FileContents {
     fn len(&self) -> u64 {
         match self {
-            Contents::Mapped(bytes) => bytes.len() as u64,
-            Contents::Elsewhere(file) => file.len,
+            FileContents::Mapped(bytes) => bytes.len() as u64,
+            FileContents::Remote(file) => file.len,
         }
     }
 }
 
-impl ChunkReader for Contents {
+impl ChunkReader for FileContents {
     type T = <Bytes as ChunkReader>::T;
 
     fn get_read(&self, start: u64) -> Parquet<Self::T> {
         match self {
-            Contents::Mapped(bytes) => bytes.get_read(start),
+            FileContents::Mapped(bytes) => bytes.get_read(start),
             // A page's header. It lies in a wanted range, which is fetched whole.
-            Contents::Elsewhere(file) => Ok(file.noted(start, 1)?.reader()),
+            FileContents::Remote(file) => Ok(file.bytes_for_parquet(start, 1)?.reader()),
         }
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Parquet<Bytes> {
         match self {
-            Contents::Mapped(bytes) => bytes.get_bytes(start, length),
-            Contents::Elsewhere(file) => Ok(file.noted(start, length as u64)?.slice(..length)),
+            FileContents::Mapped(bytes) => bytes.get_bytes(start, length),
+            FileContents::Remote(file) => Ok(file.bytes_for_parquet(start, length as u64)?.slice(..length)),
         }
     }
 }
@@ -238,7 +237,7 @@ mod tests {
 
     #[test]
     fn ranges_that_lie_near_each_other_are_one_stretch() {
-        let of = |ranges: &[Range<u64>]| stretches(ranges.to_vec());
+        let of = |ranges: &[Range<u64>]| merged_ranges(ranges.to_vec());
         let far = 90 << 20..91 << 20;
         assert_eq!(of(&[far.clone(), 4..100, 100..200, 10..50]), [4..200, far.clone()]);
         assert_eq!(of(&[4..100, 100 + GAP_BYTES..2 << 20, far.clone()]), [4..2 << 20, far.clone()]);
@@ -248,17 +247,17 @@ mod tests {
     #[test]
     fn a_large_stretch_comes_in_several_requests() {
         let _limit = testkit::limit(60);
-        let (objects, told) = crate::objects::tests::told();
+        let (objects, recording) = crate::objects::tests::recording_store();
         let store = Store::new(sim::SimEnv::new(1).env(), Some(objects));
         let whole: Vec<u8> = (0..20_u32 << 20).map(|at| (at / 7) as u8).collect();
         store.replace(std::path::Path::new("file"), &whole).unwrap();
-        let contents = Contents::open(&store, "file".into(), whole.len() as u64).unwrap();
-        let Contents::Elsewhere(file) = &contents else { panic!("it is elsewhere") };
-        file.wanted.set(vec![vec![5..19 << 20]]).unwrap();
-        told.reads.lock().unwrap().clear();
+        let contents = FileContents::open(&store, "file".into(), whole.len() as u64).unwrap();
+        let FileContents::Remote(file) = &contents else { panic!("it is elsewhere") };
+        file.planned.set(vec![vec![5..19 << 20]]).unwrap();
+        recording.reads.lock().unwrap().clear();
         assert!(contents.get_bytes(5, (19 << 20) - 5).unwrap() == whole[5..19 << 20]);
         assert!(contents.get_bytes(9 << 20, 1 << 20).unwrap() == whole[9 << 20..10 << 20]);
-        let reads = told.reads.lock().unwrap().clone();
+        let reads = recording.reads.lock().unwrap().clone();
         assert_eq!(reads, [5..(8 << 20) + 5, (8 << 20) + 5..(16 << 20) + 5, (16 << 20) + 5..19 << 20]);
         assert!(contents.get_bytes(19 << 20, 2 << 20).is_err(), "beyond the end");
     }

@@ -32,7 +32,11 @@ pub(super) fn field_of(array: &ArrayRef, is_json: bool) -> Field {
 /// specification.
 ///
 /// Fails with [`Kind::Schema`] at a number that JSON cannot represent (NaN, infinities).
-pub fn objects(maps: &MapArray, keys: (&ArrayRef, &Field), values: (&ArrayRef, &Field)) -> Result<ArrayRef> {
+pub fn maps_as_json(
+    maps: &MapArray,
+    keys: (&ArrayRef, &Field),
+    values: (&ArrayRef, &Field),
+) -> Result<ArrayRef> {
     let mut out = StringBuilder::with_capacity(maps.len(), 16 * keys.0.len());
     for row in 0..maps.len() {
         if maps.is_null(row) {
@@ -118,10 +122,7 @@ fn text(array: &ArrayRef, field: &Field, at: usize) -> Result<String> {
         Arrow::Binary => return Ok(STANDARD.encode(array.as_binary::<i32>().value(at))),
         Arrow::FixedSizeBinary(_) => {
             let bytes = array.as_fixed_size_binary().value(at);
-            return Ok(match extension(field) == Some(UUID) {
-                true => hyphened(bytes),
-                false => STANDARD.encode(bytes),
-            });
+            return Ok(if extension(field) == Some(UUID) { hyphened(bytes) } else { STANDARD.encode(bytes) });
         }
         nested if nested.is_nested() => {
             let what = format!("a map has {nested} within, which no JSON is made of");

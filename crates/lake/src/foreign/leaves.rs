@@ -15,7 +15,7 @@ pub fn change_leaves(
     parquet: &SchemaDescriptor,
     change: &dyn Fn(&Field, &ColumnDescriptor) -> Option<Field>,
 ) -> SchemaRef {
-    let mut leaves = Leaves { parquet, next: 0, change };
+    let mut leaves = LeafVisitor { parquet, next: 0, change };
     let fields = leaves.fields(schema.fields());
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
@@ -39,13 +39,13 @@ pub fn int96_as_micros(metadata: ArrowReaderMetadata) -> Result<ArrowReaderMetad
 }
 
 /// Walks a schema in the order in which Parquet numbers its leaf columns: depth first, from left to right.
-struct Leaves<'a> {
+struct LeafVisitor<'a> {
     parquet: &'a SchemaDescriptor,
     next: usize,
     change: &'a dyn Fn(&Field, &ColumnDescriptor) -> Option<Field>,
 }
 
-impl Leaves<'_> {
+impl LeafVisitor<'_> {
     fn fields(&mut self, fields: &Fields) -> Fields {
         fields.iter().map(|field| self.field(field)).collect()
     }

@@ -64,7 +64,7 @@ fn version_of(name: &str) -> Option<u64> {
 const METADATA_BYTES_MAX: u64 = 256 << 20;
 
 /// Returns a metadata file's text, decompressed if it is a gzip file.
-pub(super) fn unpacked(bytes: Bytes) -> Result<Bytes> {
+pub(super) fn decompressed(bytes: Bytes) -> Result<Bytes> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);
     }

@@ -13,9 +13,9 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::reader::ChunkReader;
 use types::{Error, Result, parquet_footer};
 
-use super::contents::Contents;
+use super::file_contents::FileContents;
 use super::leaves::int96_as_micros;
-use super::{DataFile, Place};
+use super::{DataFile, FileLocator};
 
 const BATCH_ROWS: usize = 8_192;
 
@@ -25,38 +25,38 @@ pub(super) fn damaged(why: &dyn Display) -> Error {
 
 /// Runs a read of another program's file and returns a panic as an error: the Parquet reader asserts properties that damaged
 /// files violate.
-pub(super) fn caught<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(super) fn catch_panics<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged(&"it is no Parquet in itself")))
 }
 
 /// A file whose footer was read.
 pub(super) struct ParquetFile {
-    contents: Contents,
+    contents: FileContents,
     metadata: ArrowReaderMetadata,
 }
 
 /// Reads the rows of a file, batch by batch.
 pub(super) struct Batches {
-    contents: Contents,
+    contents: FileContents,
     metadata: ArrowReaderMetadata,
     columns: ProjectionMask,
     /// Ranges of row groups that are not read yet; those of one range are read together.
-    following: std::vec::IntoIter<Range<usize>>,
+    remaining: std::vec::IntoIter<Range<usize>>,
     /// The reader of the current range; `None` between ranges and at the end.
     reader: Option<ParquetRecordBatchReader>,
 }
 
 impl ParquetFile {
     /// Reads the footer and checks that the length and the number of rows are those in the manifest.
-    pub fn open(place: &Place, file: &DataFile) -> Result<ParquetFile> {
-        let contents = Contents::open(&place.store, place.find(&file.path)?, file.bytes)?;
+    pub fn open(locator: &FileLocator, file: &DataFile) -> Result<ParquetFile> {
+        let contents = FileContents::open(&locator.store, locator.find(&file.path)?, file.bytes)?;
         parquet_footer::check(file.bytes, |at, count| {
             contents.get_bytes(at, count).map(|bytes| bytes.to_vec()).map_err(|e| contents.cause(&e))
         })?;
         // The Arrow schema that a writer may have added is skipped, since it hides Parquet's field ids.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let metadata =
-            caught(|| ArrowReaderMetadata::load(&contents, options).map_err(|e| contents.cause(&e)))?;
+            catch_panics(|| ArrowReaderMetadata::load(&contents, options).map_err(|e| contents.cause(&e)))?;
         if metadata.metadata().file_metadata().num_rows() as u64 != file.rows {
             return Err(Error::damaged("a file has another number of rows than its manifest says"));
         }
@@ -72,7 +72,7 @@ impl ParquetFile {
     pub fn read(self, roots: &[usize], first: u64) -> Result<Batches> {
         let ParquetFile { contents, metadata } = self;
         let columns = ProjectionMask::roots(metadata.parquet_schema(), roots.iter().copied());
-        let mut groups = caught(|| Ok(contents.want(metadata.metadata(), &columns)))?;
+        let mut groups = catch_panics(|| Ok(contents.select_columns(metadata.metadata(), &columns)))?;
         // Row groups before the first row are skipped without a look at them.
         let mut offset = usize::try_from(first).unwrap_or(usize::MAX);
         let mut before = 0;
@@ -88,8 +88,8 @@ impl ParquetFile {
             range.start < range.end
         });
         let mut batches =
-            Batches { contents, metadata, columns, following: groups.into_iter(), reader: None };
-        batches.go_on(offset)?;
+            Batches { contents, metadata, columns, remaining: groups.into_iter(), reader: None };
+        batches.begin_next(offset)?;
         Ok(batches)
     }
 }
@@ -98,26 +98,26 @@ impl Batches {
     /// Returns the next rows; `None` at the end. The caller stops after an error.
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(reader) = &mut self.reader {
-            let batch = caught(|| reader.next().transpose().map_err(|e| self.contents.cause(&e)))?;
+            let batch = catch_panics(|| reader.next().transpose().map_err(|e| self.contents.cause(&e)))?;
             match batch {
                 Some(batch) => return Ok(Some(batch)),
-                None => self.go_on(0)?,
+                None => self.begin_next(0)?,
             }
         }
         Ok(None)
     }
 
     /// Begins the next range of row groups, without its first `offset` rows.
-    fn go_on(&mut self, offset: usize) -> Result<()> {
+    fn begin_next(&mut self, offset: usize) -> Result<()> {
         self.reader = None;
-        let Some(groups) = self.following.next() else { return Ok(()) };
+        let Some(groups) = self.remaining.next() else { return Ok(()) };
         let builder =
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.contents.clone(), self.metadata.clone())
                 .with_row_groups(groups.collect())
                 .with_projection(self.columns.clone())
                 .with_batch_size(BATCH_ROWS)
                 .with_offset(offset);
-        self.reader = Some(caught(|| builder.build().map_err(|e| self.contents.cause(&e)))?);
+        self.reader = Some(catch_panics(|| builder.build().map_err(|e| self.contents.cause(&e)))?);
         Ok(())
     }
 }

@@ -10,53 +10,56 @@ use arrow::array::{
 };
 use arrow::compute::{cast, nullif, take};
 use arrow::datatypes::{DataType as Arrow, Field, Fields, Schema};
-use iceberg::single::Single;
+use iceberg::single_value::SingleValue;
 use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use types::{Error, Kind, Result};
 
 use super::json;
 use super::schema::{Node, NodeKind};
-use super::{DataFile, Foreign};
-use crate::source::as_type;
+use super::{DataFile, ForeignTable};
+use crate::live_rows::as_type;
 
 /// The source of a column's values.
-pub(super) enum Source {
+pub(super) enum ColumnSource {
     Stored {
         at: usize,
-        shape: Shape,
+        conversion: Conversion,
     },
     /// One value for all rows of the file: null, the partition's value, or the column's default.
-    Same(ArrayRef),
+    Constant(ArrayRef),
 }
 
 /// The conversion from a stored type to the wanted one.
-pub(super) enum Shape {
+pub(super) enum Conversion {
     Cast(Arrow),
     Time,
     /// The wanted fields, and the source of each.
-    Struct(Fields, Vec<Part>),
-    List(Arc<Field>, Box<Shape>),
-    Map(Box<Shape>, Box<Shape>),
+    Struct(Fields, Vec<FieldSource>),
+    List(Arc<Field>, Box<Conversion>),
+    Map(Box<Conversion>, Box<Conversion>),
 }
 
 /// The source of a field of a struct: a stored field, converted, or one value for all rows.
-pub(super) enum Part {
-    Stored(usize, Shape),
+pub(super) enum FieldSource {
+    Stored(usize, Conversion),
     /// One value for all rows: the field's default or null.
-    Missing(ArrayRef),
+    Constant(ArrayRef),
 }
 
-type Names = HashMap<i32, Vec<String>>;
+type NameMapping = HashMap<i32, Vec<String>>;
 
 /// Identifies fields in a file: by field id, or by name if the file has no ids.
-struct File<'a> {
+struct FieldLookup<'a> {
     has_ids: bool,
-    names: &'a Names,
+    names: &'a NameMapping,
 }
 
-impl<'a> File<'a> {
-    fn new(table: &'a Foreign, schema: &Schema) -> File<'a> {
-        File { has_ids: schema.fields().iter().any(|field| field_id(field).is_some()), names: &table.names }
+impl<'a> FieldLookup<'a> {
+    fn new(table: &'a ForeignTable, schema: &Schema) -> FieldLookup<'a> {
+        FieldLookup {
+            has_ids: schema.fields().iter().any(|field| field_id(field).is_some()),
+            names: &table.names,
+        }
     }
 
     fn find(&self, node: &Node, fields: &Fields) -> Option<usize> {
@@ -74,12 +77,12 @@ fn field_id(field: &Field) -> Option<i32> {
 
 /// Returns the source of each of the columns `nodes`, and the indexes of the file's columns that they need, ascending.
 pub(super) fn sources(
-    table: &Foreign,
+    table: &ForeignTable,
     file: &DataFile,
     nodes: &[Node],
     schema: &Schema,
-) -> Result<(Vec<Source>, Vec<usize>)> {
-    let of = File::new(table, schema);
+) -> Result<(Vec<ColumnSource>, Vec<usize>)> {
+    let of = FieldLookup::new(table, schema);
     if !of.has_ids && of.names.is_empty() {
         return Err(Error::new(
             Kind::Invalid,
@@ -95,10 +98,10 @@ pub(super) fn sources(
         sources.push(match of.find(node, schema.fields()) {
             Some(at) => {
                 roots.push(at);
-                let shape = shape(&of, node, schema.field(at).data_type(), &node.name)?;
-                Source::Stored { at, shape }
+                let conversion = conversion(&of, node, schema.field(at).data_type(), &node.name)?;
+                ColumnSource::Stored { at, conversion }
             }
-            None => Source::Same(same(table, file, node)?),
+            None => ColumnSource::Constant(constant_column(table, file, node)?),
         });
     }
     roots.sort_unstable();
@@ -108,8 +111,8 @@ pub(super) fn sources(
 
 /// Checks that a delete file has all its key columns. A key consists of stored values only; defaults and partition values do
 /// not replace a missing column.
-pub(super) fn must_have(table: &Foreign, keys: &[Node], schema: &Schema) -> Result<()> {
-    let of = File::new(table, schema);
+pub(super) fn check_key_columns(table: &ForeignTable, keys: &[Node], schema: &Schema) -> Result<()> {
+    let of = FieldLookup::new(table, schema);
     for key in keys {
         let (mut node, mut fields) = (key, schema.fields());
         loop {
@@ -131,7 +134,7 @@ pub(super) fn must_have(table: &Foreign, keys: &[Node], schema: &Schema) -> Resu
 }
 
 /// Returns the value that all rows of a file have in a column that the file lacks.
-fn same(table: &Foreign, file: &DataFile, node: &Node) -> Result<ArrayRef> {
+fn constant_column(table: &ForeignTable, file: &DataFile, node: &Node) -> Result<ArrayRef> {
     let wanted = node.data_type().to_arrow();
     let spec = table.specs.get(&file.spec);
     let mut fields = spec.iter().flat_map(|spec| spec.fields.iter().enumerate());
@@ -157,81 +160,83 @@ fn same(table: &Foreign, file: &DataFile, node: &Node) -> Result<ArrayRef> {
     }
 }
 
-fn partition_value(value: &Single, wanted: &Arrow) -> Result<ArrayRef> {
+fn partition_value(value: &SingleValue, wanted: &Arrow) -> Result<ArrayRef> {
     use arrow::array::{BinaryArray, BooleanArray, Decimal128Array, Float64Array, Int32Array, Int64Array};
     let failed = |e: arrow::error::ArrowError| Error::damaged(format!("a partition's value: {e}"));
     let array: ArrayRef = match value {
-        Single::Bool(value) => Arc::new(BooleanArray::from(vec![*value])),
-        Single::Int(value) if matches!(wanted, Arrow::Date32) => {
+        SingleValue::Bool(value) => Arc::new(BooleanArray::from(vec![*value])),
+        SingleValue::Int(value) if matches!(wanted, Arrow::Date32) => {
             let days = i32::try_from(*value).map_err(|_| Error::damaged("a partition's value is no day"))?;
             Arc::new(Int32Array::from(vec![days]))
         }
-        Single::Int(value) => Arc::new(Int64Array::from(vec![*value])),
-        Single::Float(value) => Arc::new(Float64Array::from(vec![*value])),
-        Single::Decimal(value) => {
+        SingleValue::Int(value) => Arc::new(Int64Array::from(vec![*value])),
+        SingleValue::Float(value) => Arc::new(Float64Array::from(vec![*value])),
+        SingleValue::Decimal(value) => {
             let array = Decimal128Array::from(vec![*value]);
             let Arrow::Decimal128(precision, scale) = wanted else {
                 return Err(Error::damaged("a partition's value is of another type than its column"));
             };
             Arc::new(array.with_precision_and_scale(*precision, *scale).map_err(failed)?)
         }
-        Single::Bytes(bytes) if matches!(wanted, Arrow::Utf8) => {
+        SingleValue::Bytes(bytes) if matches!(wanted, Arrow::Utf8) => {
             let text =
                 std::str::from_utf8(bytes).map_err(|_| Error::damaged("a partition's value is no text"))?;
             Arc::new(StringArray::from(vec![text]))
         }
-        Single::Bytes(bytes) => Arc::new(BinaryArray::from_vec(vec![bytes.as_slice()])),
+        SingleValue::Bytes(bytes) => Arc::new(BinaryArray::from_vec(vec![bytes.as_slice()])),
     };
     as_type(&array, wanted)
 }
 
-fn shape(file: &File<'_>, node: &Node, stored: &Arrow, column: &str) -> Result<Shape> {
+fn conversion(file: &FieldLookup<'_>, node: &Node, stored: &Arrow, column: &str) -> Result<Conversion> {
     let wrong = || {
         Error::damaged(format!(
             "column `{column}` is stored as {stored}, which is not what the table's schema says"
         ))
     };
     Ok(match (&node.kind, stored) {
-        (NodeKind::Plain(wanted), _) if !stored.is_nested() => Shape::Cast(wanted.to_arrow()),
-        (NodeKind::Time, Arrow::Time32(_) | Arrow::Time64(_)) => Shape::Time,
+        (NodeKind::Plain(wanted), _) if !stored.is_nested() => Conversion::Cast(wanted.to_arrow()),
+        (NodeKind::Time, Arrow::Time32(_) | Arrow::Time64(_)) => Conversion::Time,
         (NodeKind::Struct(nodes), Arrow::Struct(fields)) => {
             let mut parts = Vec::with_capacity(nodes.len());
             for node in nodes {
                 parts.push(match file.find(node, fields) {
-                    Some(at) => Part::Stored(at, shape(file, node, fields[at].data_type(), column)?),
+                    Some(at) => {
+                        FieldSource::Stored(at, conversion(file, node, fields[at].data_type(), column)?)
+                    }
                     None if node.required && node.default.is_none() => {
                         let name = &node.name;
                         return Err(Error::damaged(format!(
                             "a data file without the required field `{name}` of column `{column}`"
                         )));
                     }
-                    None => Part::Missing(match &node.default {
+                    None => FieldSource::Constant(match &node.default {
                         Some(default) => default.clone(),
                         None => new_null_array(&node.data_type().to_arrow(), 1),
                     }),
                 });
             }
             let Arrow::Struct(wanted) = node.data_type().to_arrow() else { return Err(wrong()) };
-            Shape::Struct(wanted, parts)
+            Conversion::Struct(wanted, parts)
         }
         (NodeKind::List(item), Arrow::List(element) | Arrow::LargeList(element)) => {
             let Arrow::List(wanted) = node.data_type().to_arrow() else { return Err(wrong()) };
-            Shape::List(wanted, Box::new(shape(file, item, element.data_type(), column)?))
+            Conversion::List(wanted, Box::new(conversion(file, item, element.data_type(), column)?))
         }
         (NodeKind::Map(key, value), Arrow::Map(entries, _)) => {
             let Arrow::Struct(fields) = entries.data_type() else { return Err(wrong()) };
             let [keys, values] = &fields[..] else { return Err(wrong()) };
-            let key = shape(file, key, keys.data_type(), column)?;
-            Shape::Map(Box::new(key), Box::new(shape(file, value, values.data_type(), column)?))
+            let key = conversion(file, key, keys.data_type(), column)?;
+            Conversion::Map(Box::new(key), Box::new(conversion(file, value, values.data_type(), column)?))
         }
         _ => return Err(wrong()),
     })
 }
 
-impl Source {
+impl ColumnSource {
     /// Adjusts the column's index for a read of only the file's columns `roots`.
-    pub fn rank(&mut self, roots: &[usize]) {
-        if let Source::Stored { at, .. } = self {
+    pub fn renumber(&mut self, roots: &[usize]) {
+        if let ColumnSource::Stored { at, .. } = self {
             let stored = *at;
             *at = roots.partition_point(|root| *root < stored);
         }
@@ -239,8 +244,8 @@ impl Source {
 
     pub fn column(&self, batch: &RecordBatch) -> Result<ArrayRef> {
         match self {
-            Source::Stored { at, shape } => shape.apply(batch.column(*at)),
-            Source::Same(one) => repeated(one, batch.num_rows()),
+            ColumnSource::Stored { at, conversion } => conversion.apply(batch.column(*at)),
+            ColumnSource::Constant(one) => repeated(one, batch.num_rows()),
         }
     }
 }
@@ -263,17 +268,17 @@ pub(super) fn innermost(mut array: ArrayRef) -> Result<ArrayRef> {
     Ok(array)
 }
 
-impl Shape {
+impl Conversion {
     pub fn apply(&self, array: &ArrayRef) -> Result<ArrayRef> {
         let wrong = |e: &dyn std::fmt::Display| Error::damaged(format!("a column cannot be read: {e}"));
         match self {
-            Shape::Cast(wanted) => as_type(array, wanted),
-            Shape::Time => cast(array, &Arrow::Utf8).map_err(|e| wrong(&e)),
-            Shape::Struct(fields, parts) => {
+            Conversion::Cast(wanted) => as_type(array, wanted),
+            Conversion::Time => cast(array, &Arrow::Utf8).map_err(|e| wrong(&e)),
+            Conversion::Struct(fields, parts) => {
                 let stored = array.as_struct_opt().ok_or_else(|| wrong(&"no struct"))?;
-                let part = |part: &Part| match part {
-                    Part::Stored(at, shape) => shape.apply(stored.column(*at)),
-                    Part::Missing(one) => repeated(one, stored.len()),
+                let part = |part: &FieldSource| match part {
+                    FieldSource::Stored(at, conversion) => conversion.apply(stored.column(*at)),
+                    FieldSource::Constant(one) => repeated(one, stored.len()),
                 };
                 let columns = parts.iter().map(part).collect::<Result<Vec<_>>>()?;
                 let made = StructArray::try_new_with_length(
@@ -284,7 +289,7 @@ impl Shape {
                 );
                 made.map(|made| Arc::new(made) as ArrayRef).map_err(|e| wrong(&e))
             }
-            Shape::List(field, item) => {
+            Conversion::List(field, item) => {
                 let plain = as_type(
                     array,
                     &match array.data_type() {
@@ -302,12 +307,12 @@ impl Shape {
                 );
                 made.map(|made| Arc::new(made) as ArrayRef).map_err(|e| wrong(&e))
             }
-            Shape::Map(key, value) => {
+            Conversion::Map(key, value) => {
                 let stored = array.as_map_opt().ok_or_else(|| wrong(&"no map"))?;
                 let (keys, values) = (key.apply(stored.keys())?, value.apply(stored.values())?);
-                let is_map = matches!(**value, Shape::Map(..));
+                let is_map = matches!(**value, Conversion::Map(..));
                 let (key, value) = (json::field_of(&keys, false), json::field_of(&values, is_map));
-                json::objects(stored, (&keys, &key), (&values, &value))
+                json::maps_as_json(stored, (&keys, &key), (&values, &value))
             }
         }
     }

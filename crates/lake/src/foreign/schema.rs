@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use types::{ColumnId, DataType, Error, Field, Kind, Result};
 
 use super::defaults;
-use crate::source::as_type;
+use crate::live_rows::as_type;
 
 /// A column of the table that is read.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +16,7 @@ pub struct Column {
     pub name: String,
     pub data_type: DataType,
     /// A description of the conversion, for values that no type here holds unchanged ("maps become JSON objects").
-    pub becomes: Option<String>,
+    pub conversion: Option<String>,
 }
 
 /// A field of the schema, or an element, key or value of a list or map, with its field id.
@@ -62,7 +62,7 @@ pub(super) fn columns_of(schema: &Json, is_polynya: bool) -> Result<(Vec<Node>, 
     let column = |node: &Node| Column {
         name: node.name.clone(),
         data_type: node.data_type(),
-        becomes: node.becomes(),
+        conversion: node.conversion(),
     };
     let columns = nodes.iter().map(column).collect();
     Ok((nodes, columns))
@@ -236,13 +236,13 @@ impl Node {
         Ok(())
     }
 
-    fn becomes(&self) -> Option<String> {
+    fn conversion(&self) -> Option<String> {
         match &self.kind {
             NodeKind::Time => Some("times of day become text".to_owned()),
             NodeKind::Map(..) => Some("maps become JSON objects".to_owned()),
             NodeKind::Plain(_) => None,
-            NodeKind::List(item) => item.becomes(),
-            NodeKind::Struct(fields) => fields.iter().find_map(Node::becomes),
+            NodeKind::List(item) => item.conversion(),
+            NodeKind::Struct(fields) => fields.iter().find_map(Node::conversion),
         }
     }
 }

@@ -3,8 +3,8 @@
 
 mod equality;
 mod format_3;
-mod made;
 mod remote;
+mod table_builder;
 mod vectors;
 
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use iceberg::avro::Body;
 use serde_json::{Value as Json, json};
 use types::{DataType, Error, Kind, Result, Value};
 
-use super::{At, Foreign, schema};
+use super::{ForeignTable, TableVersion, schema};
 use crate::tests::support::{Bench, LAYOUTS};
 use crate::{Lake, Options};
 
 /// A table's rows in reading order: the key and the text of each.
-type Rows = Vec<(i64, Option<String>)>;
+type KeyedTexts = Vec<(i64, Option<String>)>;
 
 fn bench(nth: usize) -> Bench {
     let mut bench = Bench::new(Options::new("lake", "lake"));
@@ -36,27 +36,27 @@ fn bench(nth: usize) -> Bench {
     bench
 }
 
-fn rows_in(batch: &RecordBatch) -> Rows {
+fn rows_in(batch: &RecordBatch) -> KeyedTexts {
     let keys = batch.column_by_name("k").unwrap().as_primitive::<Int64Type>();
     let texts = batch.column_by_name("s").unwrap().as_string::<i32>();
     let text = |at: usize| texts.is_valid(at).then(|| texts.value(at).to_owned());
     (0..batch.num_rows()).map(|at| (keys.value(at), text(at))).collect()
 }
 
-fn read(table: &Arc<Foreign>, from: u64) -> Result<Rows> {
+fn read(table: &Arc<ForeignTable>, from: u64) -> Result<KeyedTexts> {
     let mut rows = table.read(from);
-    let mut all = Rows::new();
+    let mut all = KeyedTexts::new();
     while let Some(batch) = rows.next_batch()? {
         all.extend(rows_in(&batch.rows));
     }
     Ok(all)
 }
 
-fn open(bench: &Bench) -> Result<Arc<Foreign>> {
-    Foreign::open(&bench.store(), &bench.lake().metadata_path(), None).map(Arc::new)
+fn open(bench: &Bench) -> Result<Arc<ForeignTable>> {
+    ForeignTable::open(&bench.store(), &bench.lake().metadata_path(), None).map(Arc::new)
 }
 
-fn expected(bench: &Bench) -> Rows {
+fn expected(bench: &Bench) -> KeyedTexts {
     let table = bench.snapshot();
     let mut rows = rows_in(&table.scan_from(types::RowId(1), usize::MAX, table.all_columns()).unwrap());
     rows.sort_unstable();
@@ -81,7 +81,7 @@ fn rows_are_read_once_each_from_any_of_them_on() {
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
         assert_eq!(names, ["k", "s"]);
         let all = read(&table, 0).unwrap();
-        assert_eq!(table.places(), all.len() as u64);
+        assert_eq!(table.end_offset(), all.len() as u64);
         let mut sorted = all.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, expected(&bench), "{layout:?}");
@@ -110,18 +110,18 @@ fn columns_that_came_and_changed_their_names_are_found_by_their_ids() {
         assert!(batch.column(1).null_count() <= 1);
         seen += batch.num_rows();
     }
-    assert_eq!(seen as u64, table.places());
+    assert_eq!(seen as u64, table.end_offset());
     // An older snapshot has the columns of its time.
     let lake = bench.lake();
     let first = lake.metadata.snapshots[0].snapshot_id;
     let at = |snapshot, schema| {
-        Foreign::open(&bench.store(), &lake.metadata_path(), Some(At { snapshot, schema }))
+        ForeignTable::open(&bench.store(), &lake.metadata_path(), Some(TableVersion { snapshot, schema }))
     };
     let old = at(first, None).unwrap();
-    assert_eq!((old.columns.len(), old.columns[1].name.as_str(), old.places()), (2, "s", 37));
+    assert_eq!((old.columns.len(), old.columns[1].name.as_str(), old.end_offset()), (2, "s", 37));
     // It may also be read with the columns of another time.
     let named = at(first, Some(table.schema)).unwrap();
-    assert_eq!((named.columns.len(), named.columns[1].name.as_str(), named.places()), (3, "text", 37));
+    assert_eq!((named.columns.len(), named.columns[1].name.as_str(), named.end_offset()), (3, "text", 37));
     assert_eq!(at(1, None).unwrap_err().kind(), Kind::NotFound);
     assert_eq!(at(first, Some(999)).unwrap_err().kind(), Kind::NotFound);
 }
@@ -141,9 +141,9 @@ fn what_began_with_newer_columns_than_its_snapshots_goes_on_with_them() {
     let path = bench.dir().join("metadata");
     let newest = super::newest_metadata(&bench.store(), &bench.dir()).unwrap();
     assert!(newest.starts_with(path));
-    let now = Foreign::open(&bench.store(), &newest, None).unwrap();
-    let at = At { snapshot: now.snapshot.unwrap(), schema: Some(now.schema) };
-    let later = Foreign::open(&bench.store(), &newest, Some(at)).unwrap();
+    let now = ForeignTable::open(&bench.store(), &newest, None).unwrap();
+    let at = TableVersion { snapshot: now.snapshot.unwrap(), schema: Some(now.schema) };
+    let later = ForeignTable::open(&bench.store(), &newest, Some(at)).unwrap();
     assert_eq!((now.schema, later.schema), (77, 77));
     assert_eq!(later.columns, now.columns);
     assert_eq!(later.columns.last().unwrap().name, "renamed");
@@ -396,7 +396,7 @@ fn types_that_no_table_here_holds_become_what_is_told() {
     let (_, columns) = schema::columns_of(&schema, false).unwrap();
     let types: Vec<String> = columns.iter().map(|column| column.data_type.to_string()).collect();
     assert_eq!(types, ["string", "json", "list<binary>", "timestamp", "struct<x: decimal(9,2), y: uuid>"]);
-    assert!(columns[1].becomes.as_ref().is_some_and(|becomes| becomes.contains("JSON")));
+    assert!(columns[1].conversion.as_ref().is_some_and(|conversion| conversion.contains("JSON")));
     for bad in ["decimal(39,2)", "geometry", "variant", "decimal(2,3)"] {
         let schema = json!({ "fields": [{ "id": 1, "name": "a", "type": bad }] });
         assert_eq!(schema::columns_of(&schema, false).unwrap_err().kind(), Kind::Invalid, "{bad}");

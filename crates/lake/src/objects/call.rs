@@ -9,7 +9,7 @@ use object_store::Error as StoreError;
 use types::{Error, Kind};
 
 use super::Objects;
-use super::vended::Vended;
+use super::vended::CredentialCache;
 
 impl Objects {
     /// Makes a call like [`Objects::call`], from a thread that may belong to another tokio runtime (a reader's).
@@ -18,14 +18,14 @@ impl Objects {
         what: &'static str,
         name: &str,
         work: impl Fn() -> F,
-    ) -> Outcome<T>
+    ) -> CallResult<T>
     where
         T: Send + 'static,
         F: Future<Output = object_store::Result<T>> + Send + 'static,
     {
-        self.again(|| {
+        self.with_renewal(|| {
             let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-            let limited = limited(self.vended().cloned(), self.call_max, work());
+            let limited = with_time_limit(self.vended().cloned(), self.call_max, work());
             let limited = async move {
                 // The receiver is gone if the program is ending.
                 let _ = sender.send(limited.await);
@@ -34,16 +34,16 @@ impl Objects {
                 Some(runtime) => drop(runtime.spawn(limited)),
                 None => drop(limited),
             }
-            let outcome = receiver.recv().unwrap_or(Err(Cause::Late(self.call_max)));
+            let outcome = receiver.recv().unwrap_or(Err(Cause::TimedOut(self.call_max)));
             outcome.map_err(|cause| self.failed(what, name, cause))
         })
     }
 
-    pub(super) fn call<T, F>(&self, what: &'static str, name: &str, work: impl Fn() -> F) -> Outcome<T>
+    pub(super) fn call<T, F>(&self, what: &'static str, name: &str, work: impl Fn() -> F) -> CallResult<T>
     where
         F: Future<Output = object_store::Result<T>>,
     {
-        self.again(|| self.call_once(what, name, work()))
+        self.with_renewal(|| self.call_once(what, name, work()))
     }
 
     pub(super) fn call_once<T>(
@@ -51,32 +51,32 @@ impl Objects {
         what: &'static str,
         name: &str,
         work: impl Future<Output = object_store::Result<T>>,
-    ) -> Outcome<T> {
-        let limited = limited(self.vended().cloned(), self.call_max, work);
+    ) -> CallResult<T> {
+        let limited = with_time_limit(self.vended().cloned(), self.call_max, work);
         let outcome = self.network.0.as_ref().map(|runtime| runtime.block_on(limited));
-        outcome.unwrap_or(Err(Cause::Late(self.call_max))).map_err(|cause| self.failed(what, name, cause))
+        outcome.unwrap_or(Err(Cause::TimedOut(self.call_max))).map_err(|cause| self.failed(what, name, cause))
     }
 
     /// Makes a call, and repeats it once if its credentials were refused and new ones are available.
-    fn again<T>(&self, call: impl Fn() -> Outcome<T>) -> Outcome<T> {
+    fn with_renewal<T>(&self, call: impl Fn() -> CallResult<T>) -> CallResult<T> {
         let Some(vended) = self.vended() else { return call() };
         let number = vended.number();
         match call() {
-            Err(failed) if failed.is_of_credentials() && vended.is_refused(number) => call(),
+            Err(failed) if failed.concerns_credentials() && vended.note_refusal(number) => call(),
             outcome => outcome,
         }
     }
 
-    fn failed(&self, what: &'static str, name: &str, cause: Cause) -> Failed {
-        Failed { what, named: self.named(name), cause, vended: self.vended().cloned() }
+    fn failed(&self, what: &'static str, name: &str, cause: Cause) -> CallError {
+        CallError { what, named: self.uri_of(name), cause, vended: self.vended().cloned() }
     }
 }
 
-pub(super) type Outcome<T> = std::result::Result<T, Failed>;
+pub(super) type CallResult<T> = std::result::Result<T, CallError>;
 
 /// Runs a call with a time limit. Credentials are obtained before the time begins.
-async fn limited<T>(
-    vended: Option<Arc<Vended>>,
+async fn with_time_limit<T>(
+    vended: Option<Arc<CredentialCache>>,
     call_max: Duration,
     work: impl Future<Output = object_store::Result<T>>,
 ) -> std::result::Result<T, Cause> {
@@ -85,32 +85,32 @@ async fn limited<T>(
     }
     match tokio::time::timeout(call_max, work).await {
         Ok(outcome) => outcome.map_err(Cause::Store),
-        Err(_) => Err(Cause::Late(call_max)),
+        Err(_) => Err(Cause::TimedOut(call_max)),
     }
 }
 
 /// A call that failed.
-pub(super) struct Failed {
+pub(super) struct CallError {
     what: &'static str,
     named: String,
     cause: Cause,
-    vended: Option<Arc<Vended>>,
+    vended: Option<Arc<CredentialCache>>,
 }
 
 pub(super) enum Cause {
     Store(StoreError),
-    Late(Duration),
+    TimedOut(Duration),
     /// The error of a request for credentials, which came before the call.
     Credentials(Error),
 }
 
-impl Failed {
+impl CallError {
     pub fn is_missing(&self) -> bool {
         matches!(&self.cause, Cause::Store(StoreError::NotFound { .. }))
     }
 
     /// Returns true if new credentials could help. Amazon answers 400 to expired ones.
-    fn is_of_credentials(&self) -> bool {
+    fn concerns_credentials(&self) -> bool {
         match &self.cause {
             Cause::Store(StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }) => true,
             Cause::Store(error @ StoreError::Generic { .. }) => {
@@ -161,10 +161,10 @@ pub fn is_refused(error: &Error) -> bool {
 
 /// Returns true if a store refused a call because the credentials have expired. New ones may be available by now.
 pub fn is_ended(error: &Error) -> bool {
-    is_refused(error) && says_ended(error.message())
+    is_refused(error) && says_expired(error.message())
 }
 
-fn says_ended(said: &str) -> bool {
+fn says_expired(said: &str) -> bool {
     ["ExpiredToken", "InvalidToken", "TokenRefreshRequired"]
         .iter()
         .any(|code| said.contains(&format!("<Code>{code}<")))
@@ -177,8 +177,8 @@ fn refusal(what: &str, status: u16, said: &str) -> Option<(io::ErrorKind, &'stat
     let is_write = what == "writing";
     Some(match status {
         // The first arrives as 403 and ends once the clock is right; the second is due to a slow connection.
-        _ if is_of_clock(said) || said.contains("<Code>RequestTimeout<") => return None,
-        400 | 401 | 403 if says_ended(said) => {
+        _ if concerns_clock(said) || said.contains("<Code>RequestTimeout<") => return None,
+        400 | 401 | 403 if says_expired(said) => {
             (PermissionDenied, "the credentials have ended", "give it others that are still good")
         }
         401 | 403 => (
@@ -205,14 +205,14 @@ fn refusal(what: &str, status: u16, said: &str) -> Option<(io::ErrorKind, &'stat
     })
 }
 
-fn is_of_clock(said: &str) -> bool {
+fn concerns_clock(said: &str) -> bool {
     said.contains("<Code>RequestTimeTooSkewed<")
 }
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Error {
+impl From<CallError> for Error {
+    fn from(failed: CallError) -> Error {
         let status = failed.status();
-        let Failed { what, named, cause, vended } = failed;
+        let CallError { what, named, cause, vended } = failed;
         let chain = |error: &StoreError| {
             let text = chain(error);
             vended.as_ref().map_or(text.clone(), |vended| vended.hide(text))
@@ -222,14 +222,14 @@ impl From<Failed> for Error {
             Cause::Credentials(error) => {
                 return Error::new(error.kind(), format!("{what} {named} failed: {error}"));
             }
-            Cause::Late(after) => {
+            Cause::TimedOut(after) => {
                 let text = format!("no answer within {} s", after.as_secs_f32());
                 return of(io::ErrorKind::TimedOut, text);
             }
             Cause::Store(error) => error,
         };
         if let Some((status, said)) = status {
-            if is_of_clock(&said) {
+            if concerns_clock(&said) {
                 return of(io::ErrorKind::Other, chain(&error))
                     .hint("set this machine's clock: it differs too much from the store's");
             }

@@ -37,15 +37,19 @@ impl std::fmt::Debug for Options {
 
 /// Settings for the connection that a credential vendor tells with its credentials. The server's own settings override them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct StoreEndpoint {
     pub endpoint: Option<String>,
     pub region: Option<String>,
     pub virtual_hosted: bool,
 }
 
 /// Creates clients of a store for credentials that are handed out.
-pub(crate) trait Connect: Send + Sync {
-    fn connect(&self, reach: &Reach, credentials: AwsCredentialProvider) -> Result<Arc<dyn ObjectStore>>;
+pub(crate) trait Connector: Send + Sync {
+    fn connect(
+        &self,
+        endpoint: &StoreEndpoint,
+        credentials: AwsCredentialProvider,
+    ) -> Result<Arc<dyn ObjectStore>>;
 }
 
 /// Default time limit of a call. A background thread waits meanwhile.
@@ -69,7 +73,7 @@ fn parts(uri: &str) -> Result<(&str, &str)> {
 }
 
 impl Objects {
-    /// Opens a place at `s3://bucket/prefix`. Sends no request; the first one is made by [`Objects::make_sure`].
+    /// Opens a place at `s3://bucket/prefix`. Sends no request; the first one is made by [`Objects::ensure_usable`].
     pub fn connect(uri: &str, options: &Options, owner: &str) -> Result<Objects> {
         let (bucket, prefix) = parts(uri)?;
         let client = client(bucket, options, None).map_err(|e| {
@@ -83,7 +87,7 @@ impl Objects {
         let (bucket, prefix) = parts(uri)?;
         let s3 = S3 { bucket: bucket.to_owned(), options: options.clone() };
         let call_max = options.call_max.unwrap_or(CALL_MAX);
-        Objects::of_vendors(Arc::new(s3), prefix, named(bucket, prefix), call_max, owner)
+        Objects::with_connector(Arc::new(s3), prefix, named(bucket, prefix), call_max, owner)
     }
 }
 
@@ -99,26 +103,30 @@ struct S3 {
     options: Options,
 }
 
-impl Connect for S3 {
-    fn connect(&self, reach: &Reach, credentials: AwsCredentialProvider) -> Result<Arc<dyn ObjectStore>> {
-        client(&self.bucket, &self.options.over(reach, &self.bucket), Some(credentials))
+impl Connector for S3 {
+    fn connect(
+        &self,
+        endpoint: &StoreEndpoint,
+        credentials: AwsCredentialProvider,
+    ) -> Result<Arc<dyn ObjectStore>> {
+        client(&self.bucket, &self.options.completed_by(endpoint, &self.bucket), Some(credentials))
             .map_err(|e| e.hint("see the settings lake.s3_endpoint and lake.s3_region, and what the catalog says of its store"))
     }
 }
 
 impl Options {
     /// Returns these options, completed with the settings that a vendor tells.
-    fn over(&self, told: &Reach, bucket: &str) -> Options {
+    fn completed_by(&self, vendor: &StoreEndpoint, bucket: &str) -> Options {
         let mut all = self.clone();
-        all.region = all.region.or_else(|| told.region.clone());
+        all.region = all.region.or_else(|| vendor.region.clone());
         if all.endpoint.is_none() {
-            all.virtual_hosted |= told.virtual_hosted;
+            all.virtual_hosted |= vendor.virtual_hosted;
             // The client uses an endpoint unchanged, so that the bucket is added to the host here.
             let hosted = |endpoint: &String| match endpoint.split_once("://") {
                 Some((scheme, host)) if all.virtual_hosted => format!("{scheme}://{bucket}.{host}"),
                 _ => endpoint.clone(),
             };
-            all.endpoint = told.endpoint.as_ref().map(hosted);
+            all.endpoint = vendor.endpoint.as_ref().map(hosted);
         }
         all
     }
@@ -187,25 +195,26 @@ mod tests {
 
     #[test]
     fn what_is_set_here_wins_over_what_a_catalog_says() {
-        let told = Reach {
+        let vendor = StoreEndpoint {
             endpoint: Some("https://there:9000".into()),
             region: Some("north".into()),
             virtual_hosted: true,
         };
-        let all = Options::default().over(&told, "b");
+        let all = Options::default().completed_by(&vendor, "b");
         assert_eq!(
             (all.endpoint.as_deref(), all.region.as_deref()),
             (Some("https://b.there:9000"), Some("north"))
         );
         assert!(all.virtual_hosted);
-        let path = Options::default().over(&Reach { virtual_hosted: false, ..told.clone() }, "b");
+        let path =
+            Options::default().completed_by(&StoreEndpoint { virtual_hosted: false, ..vendor.clone() }, "b");
         assert_eq!((path.endpoint.as_deref(), path.virtual_hosted), (Some("https://there:9000"), false));
         let own = Options {
             endpoint: Some("http://here".into()),
             region: Some("south".into()),
             ..Options::default()
         };
-        let all = own.over(&told, "b");
+        let all = own.completed_by(&vendor, "b");
         assert_eq!((all.endpoint.as_deref(), all.region.as_deref()), (Some("http://here"), Some("south")));
         assert!(!all.virtual_hosted, "how a bucket is named goes with the endpoint");
     }

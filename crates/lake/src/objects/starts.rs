@@ -19,7 +19,7 @@ use crate::files;
 /// The directory of the objects, relative to the place.
 pub(super) const STARTS: &str = "polynya-starts";
 /// The file in a data directory with a line for each of its starts that may be the last one of a warehouse.
-const MEMORY: &str = "warehouse-starts";
+const KNOWN_STARTS: &str = "warehouse-starts";
 
 /// This process's start.
 #[derive(Debug)]
@@ -51,17 +51,17 @@ impl Start {
 }
 
 /// A start that is recorded in the data directory.
-struct Known {
+struct KnownStart {
     number: u64,
     token: String,
     uri: String,
 }
 
-impl Known {
-    fn parse(line: &str) -> Option<Known> {
+impl KnownStart {
+    fn parse(line: &str) -> Option<KnownStart> {
         let (number, rest) = line.split_once(' ')?;
         let (token, uri) = rest.split_once(' ')?;
-        Some(Known { number: number.parse().ok()?, token: token.to_owned(), uri: uri.to_owned() })
+        Some(KnownStart { number: number.parse().ok()?, token: token.to_owned(), uri: uri.to_owned() })
     }
 
     fn line(&self) -> String {
@@ -87,7 +87,7 @@ impl Objects {
         let token = claim.token.get_or_insert_with(|| crate::create::uuid(env)).clone();
         let object = self.start_object(&token);
         let mut known = match &self.start.dir {
-            Some(dir) => remembered(env, dir)?,
+            Some(dir) => read_known(env, dir)?,
             None => Vec::new(),
         };
         let found = self.list(STARTS)?;
@@ -103,7 +103,7 @@ impl Objects {
             if of_last == token {
                 number = Some(last);
             } else if self.start.dir.is_some() && is_ours && !is_known(of_last) {
-                return Err(self.has_passed().hint(format!(
+                return Err(self.superseded().hint(format!(
                     "this data directory is a copy, or an older state, of the one that did; if that is gone for good, remove the objects below `{STARTS}/` there"
                 )));
             }
@@ -117,11 +117,11 @@ impl Objects {
                 // token.
                 if let Some(dir) = &self.start.dir {
                     known.retain(|k| k.uri != self.uri || last.is_none_or(|last| k.number >= last));
-                    known.push(Known { number, token: token.clone(), uri: self.uri.clone() });
-                    remember(env, dir, &known)?;
+                    known.push(KnownStart { number, token: token.clone(), uri: self.uri.clone() });
+                    write_known(env, dir, &known)?;
                 }
                 self.put_if_absent(&name_of(number), object.into()).map_err(|error| match error.kind() {
-                    Kind::Exists => self.has_passed().hint(TWO),
+                    Kind::Exists => self.superseded().hint(COPY_HINT),
                     _ => error,
                 })?;
                 number
@@ -132,7 +132,7 @@ impl Objects {
         let numbers = || found.iter().filter_map(|object| object.name.parse::<u64>().ok());
         if numbers().any(|later| later > number) {
             self.remove(&name_of(number))?;
-            return Err(self.has_passed().hint(TWO));
+            return Err(self.superseded().hint(COPY_HINT));
         }
         for older in numbers().filter(|older| *older < number) {
             self.remove(&name_of(older))?;
@@ -144,7 +144,7 @@ impl Objects {
     /// Checks that no other process has started here since; fails with [`Kind::InUse`] otherwise. To be called before a change
     /// of anything that another process may have changed. If it succeeds, files listed before it are not those of another
     /// process.
-    pub fn look(&self) -> Result<()> {
+    pub fn check_last_start(&self) -> Result<()> {
         let (name, token) = {
             let claim = self.start.claim.lock();
             (claim.name.clone(), claim.token.clone())
@@ -154,7 +154,7 @@ impl Objects {
             Ok(found) if found == self.start_object(&token).as_bytes() => Ok(()),
             Err(error) if !is_missing(&error) => Err(error),
             // Numbers can repeat if somebody removed the objects.
-            _ => Err(self.has_passed().hint(TWO)),
+            _ => Err(self.superseded().hint(COPY_HINT)),
         }
     }
 
@@ -163,7 +163,7 @@ impl Objects {
         format!("{token} {}", self.owner)
     }
 
-    fn has_passed(&self) -> Error {
+    fn superseded(&self) -> Error {
         Error::new(
             Kind::InUse,
             format!("another server with this database's id has started on the warehouse {} since", self.uri),
@@ -171,19 +171,19 @@ impl Objects {
     }
 }
 
-const TWO: &str = "a data directory was copied: stop one of the two; a copy needs another warehouse, and another id: remove `database-id` in it";
+const COPY_HINT: &str = "a data directory was copied: stop one of the two; a copy needs another warehouse, and another id: remove `database-id` in it";
 
-fn remembered(env: &Env, dir: &Path) -> Result<Vec<Known>> {
-    let path = dir.join(MEMORY);
+fn read_known(env: &Env, dir: &Path) -> Result<Vec<KnownStart>> {
+    let path = dir.join(KNOWN_STARTS);
     if !files::exists(env, &path)? {
         return Ok(Vec::new());
     }
     let bytes = files::read(env, &path)?;
-    Ok(String::from_utf8_lossy(&bytes).lines().filter_map(Known::parse).collect())
+    Ok(String::from_utf8_lossy(&bytes).lines().filter_map(KnownStart::parse).collect())
 }
 
-fn remember(env: &Env, dir: &Path, known: &[Known]) -> Result<()> {
-    let text: String = known.iter().map(Known::line).collect();
-    files::replace(env, &dir.join(MEMORY), text.as_bytes())?;
+fn write_known(env: &Env, dir: &Path, known: &[KnownStart]) -> Result<()> {
+    let text: String = known.iter().map(KnownStart::line).collect();
+    files::replace(env, &dir.join(KNOWN_STARTS), text.as_bytes())?;
     files::sync_dir(env, dir)
 }

@@ -22,7 +22,7 @@ use super::{Objects, PART_BYTES};
 
 /// The way in which puts fail.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fault {
+enum PutFault {
     None,
     /// Conditions of puts are ignored.
     Careless,
@@ -47,7 +47,7 @@ enum Fault {
 #[derive(Debug)]
 pub(crate) struct Faulty {
     pub store: InMemory,
-    fault: Fault,
+    fault: PutFault,
     puts: AtomicUsize,
     /// True if all reads fail.
     pub is_away: AtomicBool,
@@ -56,7 +56,7 @@ pub(crate) struct Faulty {
 }
 
 impl Faulty {
-    fn new(fault: Fault) -> Faulty {
+    fn new(fault: PutFault) -> Faulty {
         Faulty {
             store: InMemory::new(),
             fault,
@@ -87,15 +87,15 @@ impl ObjectStore for Faulty {
     ) -> StoreResult<PutResult> {
         let put = self.puts.fetch_add(1, Ordering::Relaxed);
         match self.fault {
-            Fault::Careless => options.mode = PutMode::Overwrite,
-            Fault::Failing(times) if put < times => return Err(broken()),
-            Fault::Silent => std::future::pending::<()>().await,
+            PutFault::Careless => options.mode = PutMode::Overwrite,
+            PutFault::Failing(times) if put < times => return Err(broken()),
+            PutFault::Silent => std::future::pending::<()>().await,
             _ => {}
         }
         let done = self.store.put_opts(key, payload, options).await?;
         match self.fault {
-            Fault::AnswerLost => Err(broken()),
-            Fault::SilentAfter => std::future::pending().await,
+            PutFault::AnswerLost => Err(broken()),
+            PutFault::SilentAfter => std::future::pending().await,
             _ => Ok(done),
         }
     }
@@ -145,7 +145,7 @@ impl ObjectStore for Faulty {
 #[derive(Debug)]
 struct FaultyUpload {
     upload: Box<dyn MultipartUpload>,
-    fault: Fault,
+    fault: PutFault,
     parts: usize,
 }
 
@@ -154,18 +154,18 @@ impl MultipartUpload for FaultyUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         self.parts += 1;
         match self.fault {
-            Fault::PartFails if self.parts == 2 => Box::pin(async { Err(broken()) }),
-            Fault::PartSilent if self.parts == 2 => Box::pin(std::future::pending()),
+            PutFault::PartFails if self.parts == 2 => Box::pin(async { Err(broken()) }),
+            PutFault::PartSilent if self.parts == 2 => Box::pin(std::future::pending()),
             _ => self.upload.put_part(data),
         }
     }
 
     async fn complete(&mut self) -> StoreResult<PutResult> {
-        if self.fault == Fault::CompleteFails {
+        if self.fault == PutFault::CompleteFails {
             return Err(broken());
         }
         let done = self.upload.complete().await;
-        if self.fault == Fault::CompleteLost { done.and(Err(broken())) } else { done }
+        if self.fault == PutFault::CompleteLost { done.and(Err(broken())) } else { done }
     }
 
     async fn abort(&mut self) -> StoreResult<()> {
@@ -176,15 +176,15 @@ impl MultipartUpload for FaultyUpload {
 const CALL_MAX: Duration = Duration::from_millis(200);
 
 /// Returns a store that records the reads and can be made unavailable.
-pub(crate) fn told() -> (Objects, Arc<Faulty>) {
-    made(Fault::None, Duration::from_secs(5))
+pub(crate) fn recording_store() -> (Objects, Arc<Faulty>) {
+    store_with(PutFault::None, Duration::from_secs(5))
 }
 
-fn objects(fault: Fault) -> (Objects, Arc<Faulty>) {
-    made(fault, CALL_MAX)
+fn objects(fault: PutFault) -> (Objects, Arc<Faulty>) {
+    store_with(fault, CALL_MAX)
 }
 
-fn made(fault: Fault, call_max: Duration) -> (Objects, Arc<Faulty>) {
+fn store_with(fault: PutFault, call_max: Duration) -> (Objects, Arc<Faulty>) {
     let store = Arc::new(Faulty::new(fault));
     let objects = Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), call_max, "ours").unwrap();
     (objects, store)
@@ -193,7 +193,7 @@ fn made(fault: Fault, call_max: Duration) -> (Objects, Arc<Faulty>) {
 #[test]
 fn what_is_put_is_read_listed_and_removed() {
     let _limit = testkit::limit(60);
-    let (objects, _) = objects(Fault::None);
+    let (objects, _) = objects(PutFault::None);
     objects.check_conditions(7).unwrap();
     assert_eq!(objects.list("").unwrap(), [], "the probe leaves nothing");
     objects.put_if_absent("main/t/metadata/v1.json", Bytes::from_static(b"one")).unwrap();
@@ -223,43 +223,43 @@ fn what_is_put_is_read_listed_and_removed() {
 #[test]
 fn a_store_that_ignores_conditions_is_refused() {
     let _limit = testkit::limit(60);
-    let (careless, _) = objects(Fault::Careless);
+    let (careless, _) = objects(PutFault::Careless);
     let error = careless.check_conditions(1).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(error.message().contains("If-None-Match"), "{error}");
-    let (silent, _) = objects(Fault::Silent);
+    let (silent, _) = objects(PutFault::Silent);
     assert_eq!(silent.check_conditions(1).unwrap_err().kind(), Kind::Io, "nobody knows what it would do");
 }
 
 #[test]
 fn a_place_is_that_of_one_database() {
     let _limit = testkit::limit(60);
-    let (ours, store) = objects(Fault::None);
+    let (ours, store) = objects(PutFault::None);
     let env = Env::real();
     for _ in 0..2 {
-        ours.make_sure(&env).unwrap();
+        ours.ensure_usable(&env).unwrap();
     }
     // After a restart the place is still this database's and nobody else's.
     let again =
         |owner| Objects::new(store.clone(), "lake", "s3://bucket/lake".into(), CALL_MAX, owner).unwrap();
-    again("ours").make_sure(&env).unwrap();
-    let error = again("theirs").make_sure(&env).unwrap_err();
+    again("ours").ensure_usable(&env).unwrap();
+    let error = again("theirs").ensure_usable(&env).unwrap_err();
     assert_eq!(error.kind(), Kind::InUse, "{error}");
-    assert!(error.hint_text().unwrap().contains(super::Use::Warehouse.mark()), "{error}");
+    assert!(error.hint_text().unwrap().contains(super::Purpose::Warehouse.mark()), "{error}");
     let apart = Objects::new(store.clone(), "apart", "s3://bucket/apart".into(), CALL_MAX, "theirs").unwrap();
-    apart.make_sure(&env).unwrap();
+    apart.ensure_usable(&env).unwrap();
 }
 
 #[test]
 fn a_put_whose_answer_was_lost_is_known_by_what_is_there() {
     let _limit = testkit::limit(60);
-    for fault in [Fault::AnswerLost, Fault::SilentAfter, Fault::Failing(2)] {
+    for fault in [PutFault::AnswerLost, PutFault::SilentAfter, PutFault::Failing(2)] {
         let (objects, _) = objects(fault);
         objects.put_if_absent("v1", Bytes::from_static(b"ours")).unwrap_or_else(|e| panic!("{fault:?}: {e}"));
         assert_eq!(objects.get("v1").unwrap(), "ours");
     }
     // Another client put the object first: it is never taken for our own.
-    for fault in [Fault::None, Fault::AnswerLost, Fault::Failing(1)] {
+    for fault in [PutFault::None, PutFault::AnswerLost, PutFault::Failing(1)] {
         let (objects, store) = objects(fault);
         let key = Key::from("lake/v1");
         let theirs = PutPayload::from_static(b"theirs");
@@ -279,7 +279,7 @@ fn a_put_whose_answer_was_lost_is_known_by_what_is_there() {
 #[test]
 fn a_store_that_fails_or_stands_still_is_given_up_after_its_time() {
     let _limit = testkit::limit(60);
-    for fault in [Fault::Failing(usize::MAX), Fault::Silent] {
+    for fault in [PutFault::Failing(usize::MAX), PutFault::Silent] {
         let (objects, store) = objects(fault);
         let began = Instant::now();
         let error = objects.put_if_absent("v1", Bytes::from_static(b"x")).unwrap_err();
@@ -293,7 +293,7 @@ fn a_store_that_fails_or_stands_still_is_given_up_after_its_time() {
 #[test]
 fn an_upload_appears_whole_when_it_is_finished_and_never_before() {
     let _limit = testkit::limit(60);
-    let (objects, _) = objects(Fault::None);
+    let (objects, _) = objects(PutFault::None);
     for len in [0, 1, PART_BYTES - 1, PART_BYTES, 2 * PART_BYTES + 17] {
         let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
         let name = format!("data/{len}");
@@ -318,26 +318,27 @@ fn an_upload_in_parts_is_there_whole_or_not_at_all() {
     let _limit = testkit::limit(60);
     let bytes: Vec<u8> = (0..3 * PART_BYTES + 11).map(|i| (i * 7 % 253) as u8).collect();
     for fault in [
-        Fault::None,
-        Fault::PartFails,
-        Fault::PartSilent,
-        Fault::CompleteFails,
-        Fault::CompleteLost,
-        Fault::Failing(usize::MAX),
+        PutFault::None,
+        PutFault::PartFails,
+        PutFault::PartSilent,
+        PutFault::CompleteFails,
+        PutFault::CompleteLost,
+        PutFault::Failing(usize::MAX),
     ] {
         let (objects, _) = objects(fault);
         let mut blocks = bytes.chunks(1 << 20).map(<[u8]>::to_vec);
         let outcome = objects.put_blocks("data/large", &mut || Ok(blocks.next()));
         // Single puts fail where parts do not.
-        let works = matches!(fault, Fault::None | Fault::CompleteLost | Fault::Failing(_));
+        let works = matches!(fault, PutFault::None | PutFault::CompleteLost | PutFault::Failing(_));
         assert_eq!(outcome.is_ok(), works, "{fault:?}: {:?}", outcome.err());
-        match works {
-            true => assert_eq!(objects.get("data/large").unwrap(), bytes, "{fault:?}"),
-            false => assert_eq!(objects.len("data/large").unwrap(), None, "{fault:?}"),
+        if works {
+            assert_eq!(objects.get("data/large").unwrap(), bytes, "{fault:?}")
+        } else {
+            assert_eq!(objects.len("data/large").unwrap(), None, "{fault:?}")
         }
     }
     // An error of the source of the bytes is returned unchanged.
-    let (objects, _) = objects(Fault::None);
+    let (objects, _) = objects(PutFault::None);
     let mut blocks = bytes.chunks(1 << 20).map(<[u8]>::to_vec);
     let mut left = 20;
     let error = objects.put_blocks("data/large", &mut || {

@@ -1,26 +1,28 @@
 //! Converts a catalog's metadata to the form in which Polynya writes them, so that the two can be compared. Catalogs may write
 //! equal metadata differently.
 
-use iceberg::metadata::{Metadata, Once};
+use iceberg::metadata::{CachedJson, Metadata};
 use serde_json::{Map, Value as Json, json};
 use types::{Error, Result};
 
-use super::client::Loaded;
+use super::client::LoadedTable;
 
 /// Levels of nested types; ours have fewer.
 const NESTING_MAX: usize = 40;
 
 /// Returns a table's metadata. Leaves out the log of older metadata files, which are the catalog's business.
-pub fn metadata(loaded: &Loaded) -> Result<Metadata> {
+pub fn metadata(loaded: &LoadedTable) -> Result<Metadata> {
     let mut metadata = Metadata::parse(&loaded.metadata)?;
     metadata.metadata_log.clear();
     metadata.snapshots.sort_by_key(|snapshot| snapshot.sequence_number);
     metadata.schemas =
-        metadata.schemas.iter().map(|one| schema(one).map(Once::from)).collect::<Result<_>>()?;
-    let spec = |spec: &Json| picked(spec, &["spec-id"], &["source-id", "field-id", "name", "transform"]);
+        metadata.schemas.iter().map(|one| schema(one).map(CachedJson::from)).collect::<Result<_>>()?;
+    let spec =
+        |spec: &Json| pick_members(spec, &["spec-id"], &["source-id", "field-id", "name", "transform"]);
     metadata.partition_specs = metadata.partition_specs.iter().map(spec).collect();
-    let order =
-        |order: &Json| picked(order, &["order-id"], &["transform", "source-id", "direction", "null-order"]);
+    let order = |order: &Json| {
+        pick_members(order, &["order-id"], &["transform", "source-id", "direction", "null-order"])
+    };
     metadata.sort_orders = metadata.sort_orders.iter().map(order).collect();
     if metadata.current().is_none() && metadata.current_snapshot_id.is_some() {
         return Err(Error::damaged("the catalog tells of a current snapshot that it does not show"));
@@ -29,7 +31,7 @@ pub fn metadata(loaded: &Loaded) -> Result<Metadata> {
 }
 
 /// Copies the members `own` of an object, and the members `of_field` of each of its fields.
-fn picked(of: &Json, own: &[&str], of_field: &[&str]) -> Json {
+fn pick_members(of: &Json, own: &[&str], of_field: &[&str]) -> Json {
     let pick = |from: &Json, keys: &[&str]| -> Map<String, Json> {
         let known = keys.iter().filter_map(|key| Some(((*key).to_owned(), from.get(*key)?.clone())));
         known.collect()

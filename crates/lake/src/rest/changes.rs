@@ -23,15 +23,15 @@ pub(super) fn between(before: &Metadata, after: &Metadata) -> Result<Changes> {
     let mut updates = Vec::new();
     let last = after.last_column_id;
     let schema = |added: &Json| json!({ "action": "add-schema", "schema": added, "last-column-id": last });
-    let known = Known { all: schemas(before), key: "schema-id" };
+    let known = ExistingDefinitions { all: schemas(before), key: "schema-id" };
     known.add(&mut updates, &schemas(after), &schema)?;
     known.set(&mut updates, "set-current-schema", before.current_schema_id, after.current_schema_id);
     let spec = |added: &Json| json!({ "action": "add-spec", "spec": added });
-    let known = Known { all: before.partition_specs.iter().collect(), key: "spec-id" };
+    let known = ExistingDefinitions { all: before.partition_specs.iter().collect(), key: "spec-id" };
     known.add(&mut updates, &after.partition_specs.iter().collect::<Vec<_>>(), &spec)?;
     known.set(&mut updates, "set-default-spec", before.default_spec_id, after.default_spec_id);
     let order = |added: &Json| json!({ "action": "add-sort-order", "sort-order": added });
-    let known = Known { all: before.sort_orders.iter().collect(), key: "order-id" };
+    let known = ExistingDefinitions { all: before.sort_orders.iter().collect(), key: "order-id" };
     known.add(&mut updates, &after.sort_orders.iter().collect::<Vec<_>>(), &order)?;
     let (old, new) = (before.default_sort_order_id, after.default_sort_order_id);
     known.set(&mut updates, "set-default-sort-order", old, new);
@@ -55,12 +55,12 @@ fn requirements(of: &Metadata) -> Vec<Json> {
 }
 
 /// The schemas, specs or orders that a table has already.
-struct Known<'a> {
+struct ExistingDefinitions<'a> {
     all: Vec<&'a Json>,
     key: &'static str,
 }
 
-impl Known<'_> {
+impl ExistingDefinitions<'_> {
     /// Adds the objects that are missing. Existing ones cannot change, since the protocol has no such change.
     fn add(&self, updates: &mut Vec<Json>, after: &[&Json], add: &dyn Fn(&Json) -> Json) -> Result<()> {
         for one in after {

@@ -14,9 +14,9 @@ use types::{Error, Kind, Result};
 use vfs::{Mutex, Rank};
 
 use super::changes::Changes;
-use super::http::{Answer, Body, Broken, Http, Method, Request, Transport};
+use super::http::{Body, Http, Method, Request, Response, Transport, TransportError};
 use super::token::{Identity, Tokens};
-use super::vended::{Properties, Told};
+use super::vended::{AccessProperties, Properties};
 use crate::objects::Credential;
 
 /// Settings for the connection to a catalog.
@@ -67,12 +67,12 @@ struct Inner {
     warehouse: Option<String>,
     tokens: Tokens,
     /// The catalog's configuration, once it was requested.
-    manner: Mutex<Option<Arc<Manner>>>,
+    config: Mutex<Option<Arc<CatalogConfig>>>,
     owner: String,
 }
 
 /// The configuration of a catalog: how requests to it must look, and its defaults.
-struct Manner {
+struct CatalogConfig {
     /// The prefix in paths, with a slash before it, or empty.
     prefix: String,
     /// The endpoints that the catalog offers; `None` if it does not list them.
@@ -83,24 +83,24 @@ struct Manner {
 
 /// Tells whether a response is to contain credentials for the table's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wants {
-    Table,
+pub(super) enum Delegation {
+    None,
     Credentials,
 }
 
 /// A table as a catalog returns it.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct LoadedTable {
     pub metadata_location: String,
     /// The metadata as JSON.
     pub metadata: Bytes,
     /// The properties that tell how the table's files are reached.
-    pub told: Told,
+    pub access: AccessProperties,
 }
 
 /// A request that failed.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct RequestError {
     pub error: Error,
     /// True if the request was not carried out and never will be.
     pub is_certain: bool,
@@ -110,18 +110,18 @@ pub(super) struct Failed {
     pub is_missing: bool,
 }
 
-impl Failed {
+impl RequestError {
     /// Returns true if the table's current state may be the reason of the refusal, rather than the client's rights, a rate
     /// limit, or a proxy that does not know the table.
-    pub fn may_be_of_table(&self) -> bool {
+    pub fn may_concern_table(&self) -> bool {
         (400..500).contains(&self.status) && !matches!(self.status, 401 | 403 | 404 | 407 | 421 | 429)
     }
 }
 
-type Outcome<T> = std::result::Result<T, Failed>;
+type RequestResult<T> = std::result::Result<T, RequestError>;
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Error {
+impl From<RequestError> for Error {
+    fn from(failed: RequestError) -> Error {
         failed.error
     }
 }
@@ -134,7 +134,7 @@ impl fmt::Debug for Catalog {
 
 impl Catalog {
     /// Creates the client. `owner` is the id of the database. Sends no request; the first one is made by
-    /// [`Catalog::make_sure`].
+    /// [`Catalog::ensure_usable`].
     pub fn connect(options: &Options, owner: &str) -> Result<Catalog> {
         let transport = Http::new(options.call_max.unwrap_or(CALL_MAX))?;
         Catalog::new(Box::new(transport), options, owner)
@@ -164,7 +164,7 @@ impl Catalog {
             uri,
             warehouse: options.warehouse.clone(),
             tokens: Tokens::new(identity),
-            manner: Mutex::new(Rank::new(59, "lake catalog"), None),
+            config: Mutex::new(Rank::new(59, "lake catalog"), None),
             owner: owner.to_owned(),
         })))
     }
@@ -179,12 +179,12 @@ impl Catalog {
     }
 
     /// Checks, once, that the address is a catalog which accepts our identity and has the endpoints that a lake needs.
-    pub fn make_sure(&self) -> Result<()> {
-        self.manner().map(drop).map_err(Error::from)
+    pub fn ensure_usable(&self) -> Result<()> {
+        self.config().map(drop).map_err(Error::from)
     }
 
-    fn manner(&self) -> Outcome<Arc<Manner>> {
-        if let Some(known) = self.0.manner.lock().clone() {
+    fn config(&self) -> RequestResult<Arc<CatalogConfig>> {
+        if let Some(known) = self.0.config.lock().clone() {
             return Ok(known);
         }
         let mut url = format!("{}/v1/config", self.0.uri);
@@ -192,10 +192,10 @@ impl Catalog {
             url += &format!("?warehouse={}", escaped(warehouse));
         }
         let what = || format!("asking {url} what it is");
-        let answer = self.ask(Method::Get, &url, Wants::Table, None, &what())?;
-        let is_none = |why: &str| {
+        let response = self.send(Method::Get, &url, Delegation::None, None, &what())?;
+        let no_catalog = |why: &str| {
             certain(
-                answer.status,
+                response.status,
                 Error::invalid(format!(
                     "there is no Iceberg REST catalog at {}: {url} {why}",
                     self.0.uri
@@ -203,76 +203,82 @@ impl Catalog {
                 .hint("lake.catalog is the catalog's address before /v1, such as http://127.0.0.1:8181/catalog"),
             )
         };
-        match answer.status {
+        match response.status {
             200 => {}
             status @ (301..=308 | 404 | 405) => {
-                let said = problem(&answer.body).map(|said| format!(", {said}")).unwrap_or_default();
-                return Err(is_none(&format!("is answered with {status}{said}")));
+                let said = error_text(&response.body).map(|said| format!(", {said}")).unwrap_or_default();
+                return Err(no_catalog(&format!("is answered with {status}{said}")));
             }
-            _ => return Err(self.refused(&what(), &answer)),
+            _ => return Err(self.error_of(&what(), &response)),
         }
-        let config: Config =
-            serde_json::from_slice(&answer.body).map_err(|_| is_none("answers with something else"))?;
+        let config: ConfigResponse =
+            serde_json::from_slice(&response.body).map_err(|_| no_catalog("answers with something else"))?;
         let mut properties = config.defaults;
         properties.extend(config.overrides);
         let prefix = properties.get("prefix");
         let prefix = prefix.map(|prefix| prefix.trim_matches('/')).filter(|prefix| !prefix.is_empty());
         let prefix = prefix.map(|prefix| format!("/{prefix}")).unwrap_or_default();
-        let manner = Arc::new(Manner { prefix, endpoints: config.endpoints, properties });
+        let config = Arc::new(CatalogConfig { prefix, endpoints: config.endpoints, properties });
         for (method, endpoint) in [("GET", TABLE), ("POST", TABLE), ("POST", TABLES)] {
-            if !manner.has(method, endpoint) {
+            if !config.has(method, endpoint) {
                 let message = format!(
                     "the catalog at {} does not offer `{method} {endpoint}`, which a lake needs",
                     self.0.uri
                 );
                 let hint = "choose a catalog that makes tables and takes commits, or a lake without one";
-                return Err(certain(answer.status, Error::invalid(message).hint(hint)));
+                return Err(certain(response.status, Error::invalid(message).hint(hint)));
             }
         }
-        *self.0.manner.lock() = Some(manner.clone());
-        Ok(manner)
+        *self.0.config.lock() = Some(config.clone());
+        Ok(config)
     }
 
     /// Loads a table by its full name; `None` if it does not exist.
-    pub(super) fn table(&self, full_name: &str, wants: Wants) -> Outcome<Option<Loaded>> {
+    pub(super) fn table(
+        &self,
+        full_name: &str,
+        delegation: Delegation,
+    ) -> RequestResult<Option<LoadedTable>> {
         let url = self.table_url(full_name)?;
         let what = format!("loading {full_name} from the catalog at {}", self.0.uri);
-        let answer = self.ask(Method::Get, &url, wants, None, &what)?;
-        match answer.status {
-            200 => read(&answer, &what).map(Some),
-            404 if is_missing(&answer) => Ok(None),
-            _ => Err(self.refused(&what, &answer)),
+        let response = self.send(Method::Get, &url, delegation, None, &what)?;
+        match response.status {
+            200 => read(&response, &what).map(Some),
+            404 if is_missing(&response) => Ok(None),
+            _ => Err(self.error_of(&what, &response)),
         }
     }
 
     /// Returns the properties that apply to all tables.
-    pub(super) fn properties(&self) -> Outcome<Properties> {
-        Ok(self.manner()?.properties.clone())
+    pub(super) fn properties(&self) -> RequestResult<Properties> {
+        Ok(self.config()?.properties.clone())
     }
 
     /// Gets credentials for the files of a table at `location`.
     pub(super) fn credential(&self, full_name: &str, location: &str) -> Result<Credential> {
-        let manner = self.manner()?;
-        let at = |told: &Told| told.at(&manner.properties, location).credential(self.uri(), location);
-        if manner.endpoints.is_some() && manner.has("GET", CREDENTIALS) {
+        let config = self.config()?;
+        let at = |access: &AccessProperties| {
+            access.for_location(&config.properties, location).credential(self.uri(), location)
+        };
+        if config.endpoints.is_some() && config.has("GET", CREDENTIALS) {
             let url = format!("{}/credentials", self.table_url(full_name)?);
             let what = format!("asking the catalog at {} for credentials of {full_name}", self.0.uri);
-            let answer = self.ask(Method::Get, &url, Wants::Credentials, None, &what)?;
-            match answer.status {
+            let response = self.send(Method::Get, &url, Delegation::Credentials, None, &what)?;
+            match response.status {
                 200 => {
                     let no = || Error::io(&what, io::Error::other("the answer is something else"));
-                    let told: Json = serde_json::from_slice(&answer.body).map_err(|_| no())?;
+                    let body: Json = serde_json::from_slice(&response.body).map_err(|_| no())?;
                     // If none of these credentials is for this location, the table's own response may have some.
-                    if let Ok(found) = at(&Told::of(&Json::Null, &told["storage-credentials"])) {
+                    if let Ok(found) = at(&AccessProperties::of(&Json::Null, &body["storage-credentials"])) {
                         return Ok(found);
                     }
                 }
                 // The catalog lists the endpoint and does not have it. The table's own response may have credentials.
                 404 | 405 | 501 => {}
-                _ => return Err(self.refused(&what, &answer).into()),
+                _ => return Err(self.error_of(&what, &response).into()),
             }
         }
-        let loaded = self.table(full_name, Wants::Credentials)?.ok_or_else(|| {
+        let loaded = self.table(full_name, Delegation::Credentials)?.ok_or_else(|| {
             Error::not_found(format!("the catalog at {} has no {full_name} any more", self.0.uri))
         })?;
         if loaded.location()? != location {
@@ -281,51 +287,56 @@ impl Catalog {
                 self.0.uri
             )));
         }
-        at(&loaded.told)
+        at(&loaded.access)
     }
 
     /// Creates a namespace unless it exists.
-    pub(super) fn make_namespace(&self, namespace: &str) -> Outcome<()> {
-        let manner = self.manner()?;
-        let all = format!("{}/v1{}/namespaces", self.0.uri, manner.prefix);
+    pub(super) fn make_namespace(&self, namespace: &str) -> RequestResult<()> {
+        let config = self.config()?;
+        let all = format!("{}/v1{}/namespaces", self.0.uri, config.prefix);
         let what = format!("looking for the namespace {namespace} in the catalog at {}", self.0.uri);
-        let answer =
-            self.ask(Method::Get, &format!("{all}/{}", escaped(namespace)), Wants::Table, None, &what)?;
-        match answer.status {
+        let response =
+            self.send(Method::Get, &format!("{all}/{}", escaped(namespace)), Delegation::None, None, &what)?;
+        match response.status {
             200 | 204 => return Ok(()),
-            404 if is_missing(&answer) && !manner.has("POST", NAMESPACES) => {
+            404 if is_missing(&response) && !config.has("POST", NAMESPACES) => {
                 let message = format!("the catalog at {} has no namespace {namespace}", self.0.uri);
                 let hint = "it makes none when asked, so make it there by hand";
                 return Err(certain(404, Error::not_found(message).hint(hint)));
             }
-            404 if is_missing(&answer) => {}
-            _ => return Err(self.refused(&what, &answer)),
+            404 if is_missing(&response) => {}
+            _ => return Err(self.error_of(&what, &response)),
         }
         let what = format!("making the namespace {namespace} in the catalog at {}", self.0.uri);
         let body = json!({ "namespace": [namespace], "properties": {} });
-        let answer = self.ask(Method::Post, &all, Wants::Table, Some(&body), &what)?;
-        match answer.status {
+        let response = self.send(Method::Post, &all, Delegation::None, Some(&body), &what)?;
+        match response.status {
             // 409: another client created it first.
             200 | 204 | 409 => Ok(()),
-            _ => Err(self.refused(&what, &answer)),
+            _ => Err(self.error_of(&what, &response)),
         }
     }
 
     /// Creates a table as `body` describes it; the name is added here.
-    pub(super) fn create(&self, full_name: &str, wants: Wants, mut body: Json) -> Outcome<Loaded> {
-        let manner = self.manner()?;
+    pub(super) fn create(
+        &self,
+        full_name: &str,
+        delegation: Delegation,
+        mut body: Json,
+    ) -> RequestResult<LoadedTable> {
+        let config = self.config()?;
         let (namespace, table) = split(full_name);
         body["name"] = json!(table);
-        let url = format!("{}/v1{}/namespaces/{}/tables", self.0.uri, manner.prefix, escaped(namespace));
+        let url = format!("{}/v1{}/namespaces/{}/tables", self.0.uri, config.prefix, escaped(namespace));
         let what = format!("making {full_name} in the catalog at {}", self.0.uri);
-        let answer = self.ask(Method::Post, &url, wants, Some(&body), &what)?;
-        match answer.status {
-            200 => read(&answer, &what),
-            _ => Err(self.refused(&what, &answer)),
+        let response = self.send(Method::Post, &url, delegation, Some(&body), &what)?;
+        match response.status {
+            200 => read(&response, &what),
+            _ => Err(self.error_of(&what, &response)),
         }
     }
 
-    pub(super) fn commit(&self, full_name: &str, changes: &Changes) -> Outcome<Loaded> {
+    pub(super) fn commit(&self, full_name: &str, changes: &Changes) -> RequestResult<LoadedTable> {
         let url = self.table_url(full_name)?;
         let (namespace, table) = split(full_name);
         let body = json!({
@@ -334,56 +345,56 @@ impl Catalog {
             "updates": changes.updates,
         });
         let what = format!("committing {full_name} to the catalog at {}", self.0.uri);
-        let answer = self.ask(Method::Post, &url, Wants::Table, Some(&body), &what)?;
-        match answer.status {
-            200 => read(&answer, &what),
-            _ => Err(self.refused(&what, &answer)),
+        let response = self.send(Method::Post, &url, Delegation::None, Some(&body), &what)?;
+        match response.status {
+            200 => read(&response, &what),
+            _ => Err(self.error_of(&what, &response)),
         }
     }
 
     /// Drops a table without its files. Succeeds if it does not exist.
-    pub(super) fn drop_table(&self, full_name: &str) -> Outcome<()> {
+    pub(super) fn drop_table(&self, full_name: &str) -> RequestResult<()> {
         let url = format!("{}?purgeRequested=false", self.table_url(full_name)?);
         let what = format!("dropping {full_name} in the catalog at {}", self.0.uri);
-        let answer = self.ask(Method::Delete, &url, Wants::Table, None, &what)?;
-        match answer.status {
+        let response = self.send(Method::Delete, &url, Delegation::None, None, &what)?;
+        match response.status {
             200 | 204 => Ok(()),
-            404 if is_missing(&answer) => Ok(()),
-            _ => Err(self.refused(&what, &answer)),
+            404 if is_missing(&response) => Ok(()),
+            _ => Err(self.error_of(&what, &response)),
         }
     }
 
-    fn table_url(&self, full_name: &str) -> Outcome<String> {
-        let manner = self.manner()?;
+    fn table_url(&self, full_name: &str) -> RequestResult<String> {
+        let config = self.config()?;
         let (namespace, table) = split(full_name);
-        let (uri, prefix) = (&self.0.uri, &manner.prefix);
+        let (uri, prefix) = (&self.0.uri, &config.prefix);
         Ok(format!("{uri}/v1{prefix}/namespaces/{}/tables/{}", escaped(namespace), escaped(table)))
     }
 
     /// Sends a request. Repeats it once with a new token if the first one is refused. A request for which no token could be had
     /// was not sent.
-    fn ask(
+    fn send(
         &self,
         method: Method,
         url: &str,
-        wants: Wants,
+        delegation: Delegation,
         body: Option<&Json>,
         what: &str,
-    ) -> Outcome<Answer> {
+    ) -> RequestResult<Response> {
         let body = body.map(|body| Body::Json(Bytes::from(body.to_string())));
         let mut is_renewed = false;
         loop {
             let transport = &*self.0.transport;
             let bearer = self.0.tokens.get(transport).map_err(|error| certain(0, error))?;
-            let wants_credentials = wants == Wants::Credentials;
+            let wants_credentials = delegation == Delegation::Credentials;
             let request =
                 Request { method, url: url.to_owned(), bearer, wants_credentials, body: body.clone() };
-            let answer = transport.call(&request).map_err(|broken| {
+            let response = transport.call(&request).map_err(|broken| {
                 let (why, is_certain) = match broken {
-                    Broken::NotSent(why) => (why, true),
-                    Broken::Unknown(why) => (why, method == Method::Get),
+                    TransportError::NotSent(why) => (why, true),
+                    TransportError::Unknown(why) => (why, method == Method::Get),
                 };
-                Failed {
+                RequestError {
                     error: Error::io(what, io::Error::other(why)),
                     is_certain,
                     status: 0,
@@ -391,19 +402,19 @@ impl Catalog {
                 }
             })?;
             match request.bearer {
-                Some(token) if answer.status == 401 && self.0.tokens.can_renew() && !is_renewed => {
+                Some(token) if response.status == 401 && self.0.tokens.can_renew() && !is_renewed => {
                     self.0.tokens.refuse(&token);
                     is_renewed = true;
                 }
-                _ => return Ok(answer),
+                _ => return Ok(response),
             }
         }
     }
 
     /// Returns the error for an unexpected response.
-    fn refused(&self, what: &str, answer: &Answer) -> Failed {
-        let status = answer.status;
-        let said = problem(&answer.body).map(|said| format!(", {said}")).unwrap_or_default();
+    fn error_of(&self, what: &str, response: &Response) -> RequestError {
+        let status = response.status;
+        let said = error_text(&response.body).map(|said| format!(", {said}")).unwrap_or_default();
         let message = format!("{what} failed: it answers with {status}{said}");
         let error = match status {
             401 | 403 => Error::new(Kind::Forbidden, message)
@@ -417,16 +428,16 @@ impl Catalog {
         // Other errors, such as those of an overloaded server or of a proxy, do not tell whether the request was carried out.
         let is_certain =
             matches!(status, 400..=407 | 410..=417 | 421 | 422 | 424 | 426 | 428 | 429 | 431 | 501);
-        Failed { error, is_certain, status, is_missing: is_missing(answer) }
+        RequestError { error, is_certain, status, is_missing: is_missing(response) }
     }
 }
 
 /// Returns true if the catalog says that an object does not exist. A 404 in another form comes from some other server.
-fn is_missing(answer: &Answer) -> bool {
-    answer.status == 404 && problem(&answer.body).is_some()
+fn is_missing(response: &Response) -> bool {
+    response.status == 404 && error_text(&response.body).is_some()
 }
 
-impl Manner {
+impl CatalogConfig {
     fn has(&self, method: &str, path: &str) -> bool {
         let wanted = format!("{method} {path}");
         self.endpoints.as_ref().is_none_or(|endpoints| endpoints.contains(&wanted))
@@ -434,19 +445,19 @@ impl Manner {
 }
 
 #[derive(Deserialize)]
-struct Config {
+struct ConfigResponse {
     defaults: BTreeMap<String, String>,
     overrides: BTreeMap<String, String>,
     #[serde(default)]
     endpoints: Option<Vec<String>>,
 }
 
-fn certain(status: u16, error: Error) -> Failed {
-    Failed { error, is_certain: true, status, is_missing: false }
+fn certain(status: u16, error: Error) -> RequestError {
+    RequestError { error, is_certain: true, status, is_missing: false }
 }
 
 /// Parses a table in a response. A response that cannot be parsed does not tell whether the request was carried out.
-fn read(answer: &Answer, what: &str) -> Outcome<Loaded> {
+fn read(response: &Response, what: &str) -> RequestResult<LoadedTable> {
     #[derive(Deserialize)]
     #[serde(rename_all = "kebab-case")]
     struct Table {
@@ -457,18 +468,18 @@ fn read(answer: &Answer, what: &str) -> Outcome<Loaded> {
         #[serde(default)]
         storage_credentials: Json,
     }
-    let table: Table = serde_json::from_slice(&answer.body).map_err(|e| Failed {
+    let table: Table = serde_json::from_slice(&response.body).map_err(|e| RequestError {
         error: Error::io(what, io::Error::other(format!("the answer is no table: {e}"))),
         is_certain: false,
-        status: answer.status,
+        status: response.status,
         is_missing: false,
     })?;
     let metadata = Bytes::from(String::from(Box::<str>::from(table.metadata)));
-    let told = Told::of(&table.config, &table.storage_credentials);
-    Ok(Loaded { metadata_location: table.metadata_location, metadata, told })
+    let access = AccessProperties::of(&table.config, &table.storage_credentials);
+    Ok(LoadedTable { metadata_location: table.metadata_location, metadata, access })
 }
 
-impl Loaded {
+impl LoadedTable {
     /// Returns the table's location according to its metadata.
     fn location(&self) -> Result<String> {
         #[derive(Deserialize)]
@@ -482,7 +493,7 @@ impl Loaded {
 }
 
 /// Returns the error in a response, if it has the form of the REST catalog protocol.
-fn problem(body: &[u8]) -> Option<String> {
+fn error_text(body: &[u8]) -> Option<String> {
     let body: Json = serde_json::from_slice(body).ok()?;
     let error = &body["error"];
     let said = match (error["type"].as_str(), error["message"].as_str()) {
@@ -491,11 +502,11 @@ fn problem(body: &[u8]) -> Option<String> {
         (Some(kind), None) => kind.to_owned(),
         (None, None) => return None,
     };
-    Some(plain(&said))
+    Some(one_line(&said))
 }
 
 /// Makes another program's text fit into one line of a message: no control characters, 400 characters at most.
-pub(super) fn plain(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     text.chars().take(400).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -41,12 +41,12 @@ pub enum Body {
 }
 
 /// A response. Its body may contain secrets and is never shown.
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     pub body: Bytes,
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {} bytes", self.status, self.body.len())
     }
@@ -54,7 +54,7 @@ impl fmt::Debug for Answer {
 
 /// A request without a response.
 #[derive(Debug)]
-pub enum Broken {
+pub enum TransportError {
     /// The request was not sent.
     NotSent(String),
     /// The request may have been carried out, or may still be.
@@ -63,7 +63,7 @@ pub enum Broken {
 
 /// Carries requests.
 pub trait Transport: Send + Sync + fmt::Debug {
-    fn call(&self, request: &Request) -> std::result::Result<Answer, Broken>;
+    fn call(&self, request: &Request) -> std::result::Result<Response, TransportError>;
 }
 
 /// HTTP/1.1 or 2, with TLS for `https`. Never follows a redirection, which could send a token to an unknown server.
@@ -109,7 +109,7 @@ impl Http {
         Ok(Http { network: Network(Some(runtime)), client, call_max })
     }
 
-    async fn send(&self, request: &Request) -> std::result::Result<Answer, Broken> {
+    async fn send(&self, request: &Request) -> std::result::Result<Response, TransportError> {
         let method = match request.method {
             Method::Get => reqwest::Method::GET,
             Method::Post => reqwest::Method::POST,
@@ -120,8 +120,9 @@ impl Http {
             building = building.header("x-iceberg-access-delegation", "vended-credentials");
         }
         if let Some(token) = &request.bearer {
-            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| Broken::NotSent("the token has characters that no header may have".into()))?;
+            let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+                TransportError::NotSent("the token has characters that no header may have".into())
+            })?;
             value.set_sensitive(true);
             building = building.header(AUTHORIZATION, value);
         }
@@ -135,31 +136,33 @@ impl Http {
         let broken = |e: reqwest::Error| {
             let never_sent = e.is_connect() || e.is_builder();
             let text = chain(&e.without_url());
-            if never_sent { Broken::NotSent(text) } else { Broken::Unknown(text) }
+            if never_sent { TransportError::NotSent(text) } else { TransportError::Unknown(text) }
         };
         let mut response = building.send().await.map_err(broken)?;
         let status = response.status().as_u16();
         let mut body = BytesMut::new();
         // The request was answered, but the response is incomplete.
         while let Some(chunk) =
-            response.chunk().await.map_err(|e| Broken::Unknown(chain(&e.without_url())))?
+            response.chunk().await.map_err(|e| TransportError::Unknown(chain(&e.without_url())))?
         {
             if body.len() + chunk.len() > ANSWER_BYTES_MAX {
-                return Err(Broken::Unknown(format!("the answer is larger than {ANSWER_BYTES_MAX} bytes")));
+                return Err(TransportError::Unknown(format!(
+                    "the answer is larger than {ANSWER_BYTES_MAX} bytes"
+                )));
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Answer { status, body: body.freeze() })
+        Ok(Response { status, body: body.freeze() })
     }
 }
 
 impl Transport for Http {
-    fn call(&self, request: &Request) -> std::result::Result<Answer, Broken> {
+    fn call(&self, request: &Request) -> std::result::Result<Response, TransportError> {
         let limited = async { tokio::time::timeout(self.call_max, self.send(request)).await };
         match self.network.0.as_ref().map(|runtime| runtime.block_on(limited)) {
             Some(Ok(answer)) => answer,
             Some(Err(_)) | None => {
-                Err(Broken::Unknown(format!("no answer within {} s", self.call_max.as_secs_f32())))
+                Err(TransportError::Unknown(format!("no answer within {} s", self.call_max.as_secs_f32())))
             }
         }
     }

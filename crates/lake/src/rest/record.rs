@@ -12,7 +12,7 @@ const FILE: &str = "catalog";
 const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct CatalogRecord {
     pub version: u32,
     /// The table's full name.
     pub table: String,
@@ -25,19 +25,19 @@ pub struct Record {
     pub is_dropping: bool,
 }
 
-impl Record {
-    pub fn new(table: &str, location: &str, uuid: Option<&str>) -> Record {
+impl CatalogRecord {
+    pub fn new(table: &str, location: &str, uuid: Option<&str>) -> CatalogRecord {
         let (table, location) = (table.to_owned(), location.to_owned());
-        Record { version: VERSION, table, location, uuid: uuid.map(str::to_owned), is_dropping: false }
+        CatalogRecord { version: VERSION, table, location, uuid: uuid.map(str::to_owned), is_dropping: false }
     }
 
-    pub fn read(place: &MaterializerDir) -> Result<Option<Record>> {
+    pub fn read(place: &MaterializerDir) -> Result<Option<CatalogRecord>> {
         let path = place.dir.join(FILE);
         if !files::exists(&place.env, &path)? {
             return Ok(None);
         }
         let bytes = files::read(&place.env, &path)?;
-        let record: Record = serde_json::from_slice(&bytes).map_err(|e| {
+        let record: CatalogRecord = serde_json::from_slice(&bytes).map_err(|e| {
             Error::damaged(format!("this says nothing of where a table's lake is: {e}"))
                 .with("file", path.display())
                 .hint("remove that file; it is written anew, and what a dropped table left in the catalog has to be removed by hand")

@@ -15,19 +15,19 @@ use vfs::{Mutex, Rank};
 
 use super::canonical;
 use super::changes::{self, Changes};
-use super::client::{Catalog, Loaded, Wants, plain};
-use super::record::Record;
-use super::vended::OfTable;
-use crate::catalog::{Table, requirement};
+use super::client::{Catalog, Delegation, LoadedTable, one_line};
+use super::record::CatalogRecord;
+use super::vended::TableVendor;
+use crate::catalog::{TableMetadata, requirement};
 use crate::create;
-use crate::load;
+use crate::lake_files;
 use crate::options::Options;
 use crate::reader::Reader;
 use crate::state::{Lake, Shared, local};
 use crate::store::Store;
 
 /// A table's entry in a catalog, as of one state of its lake.
-pub(crate) struct Listed {
+pub(crate) struct CatalogEntry {
     catalog: Catalog,
     /// The table's full name.
     pub name: String,
@@ -35,50 +35,55 @@ pub(crate) struct Listed {
     pub metadata_location: String,
     /// Files of ours that no snapshot names and that a request of an earlier process may still commit. They are not removed
     /// before the table has moved on.
-    pub doubtful: Vec<PathBuf>,
+    pub unconfirmed: Vec<PathBuf>,
     /// A commit after this state whose outcome is unknown.
-    pending: Mutex<Option<Pending>>,
+    pending: Mutex<Option<PendingCommit>>,
     /// True if the catalog says that the table no longer exists.
     is_gone: AtomicBool,
     /// True if a commit after this state was refused, perhaps because another program changed the table.
-    is_doubted: AtomicBool,
+    needs_check: AtomicBool,
 }
 
-struct Pending {
+struct PendingCommit {
     lake: Box<Lake>,
     changes: Changes,
 }
 
-impl fmt::Debug for Listed {
+impl fmt::Debug for CatalogEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in {:?}", self.metadata_location, self.catalog)
     }
 }
 
-impl Listed {
-    fn new(catalog: &Catalog, name: &str, metadata_location: String, doubtful: Vec<PathBuf>) -> Listed {
-        Listed {
+impl CatalogEntry {
+    fn new(
+        catalog: &Catalog,
+        name: &str,
+        metadata_location: String,
+        unconfirmed: Vec<PathBuf>,
+    ) -> CatalogEntry {
+        CatalogEntry {
             catalog: catalog.clone(),
             name: name.to_owned(),
             metadata_location,
-            doubtful,
+            unconfirmed,
             pending: Mutex::new(Rank::new(63, "lake pending commit"), None),
             is_gone: AtomicBool::new(false),
-            is_doubted: AtomicBool::new(false),
+            needs_check: AtomicBool::new(false),
         }
     }
 
     /// Returns the entry for the state after a commit.
-    pub fn next(&self) -> Listed {
-        Listed::new(&self.catalog, &self.name, self.metadata_location.clone(), self.doubtful.clone())
+    pub fn next(&self) -> CatalogEntry {
+        CatalogEntry::new(&self.catalog, &self.name, self.metadata_location.clone(), self.unconfirmed.clone())
     }
 
     pub fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    pub fn is_doubted(&self) -> bool {
-        self.is_doubted.load(Ordering::Acquire)
+    pub fn needs_check(&self) -> bool {
+        self.needs_check.load(Ordering::Acquire)
     }
 }
 
@@ -92,7 +97,7 @@ pub(crate) fn load(
     def: &TableDef,
     shared: &Shared,
 ) -> Result<Option<Lake>> {
-    let Some(loaded) = catalog.table(&def.name, wants(store))? else { return Ok(None) };
+    let Some(loaded) = catalog.table(&def.name, delegation_of(store))? else { return Ok(None) };
     let in_catalog = |e: Error| e.with("catalog", catalog.uri()).with("table", &def.name);
     let metadata = canonical::metadata(&loaded).map_err(in_catalog)?;
     let is_own = metadata.database() == Some(catalog.owner());
@@ -119,8 +124,8 @@ pub(crate) fn load(
         }
     }
     let lake = lake_of(catalog, options, store, def, shared, loaded, metadata).map_err(in_catalog)?;
-    let record = Record::new(&def.name, &lake.metadata.location, Some(&lake.metadata.table_uuid));
-    if Record::read(place)?.as_ref() != Some(&record) {
+    let record = CatalogRecord::new(&def.name, &lake.metadata.location, Some(&lake.metadata.table_uuid));
+    if CatalogRecord::read(place)?.as_ref() != Some(&record) {
         record.write(place)?;
     }
     Ok(Some(lake))
@@ -132,7 +137,7 @@ fn lake_of(
     store: &Store,
     def: &TableDef,
     shared: &Shared,
-    loaded: Loaded,
+    loaded: LoadedTable,
     metadata: Metadata,
 ) -> Result<Lake> {
     refuse_foreign(catalog, def, &metadata)?;
@@ -141,12 +146,13 @@ fn lake_of(
     })?;
     let dir = dir_of(options, &metadata.location)?;
     let store = &store_of(catalog, store, &def.name, &dir, &metadata, &loaded)?;
-    store.make_sure()?;
-    let listed = Listed::new(catalog, &def.name, loaded.metadata_location, Vec::new());
-    let mut lake = Lake::assemble(store, &dir, 0, metadata, position, shared, Some(listed))?;
-    let unnamed = lake.unnamed()?;
-    if let Some(listed) = &mut lake.listed {
-        listed.doubtful = unnamed.into_iter().filter(|file| file.is_ours).map(|file| file.path).collect();
+    store.ensure_usable()?;
+    let catalog_entry = CatalogEntry::new(catalog, &def.name, loaded.metadata_location, Vec::new());
+    let mut lake = Lake::assemble(store, &dir, 0, metadata, position, shared, Some(catalog_entry))?;
+    let unnamed = lake.unnamed_files()?;
+    if let Some(catalog_entry) = &mut lake.catalog_entry {
+        catalog_entry.unconfirmed =
+            unnamed.into_iter().filter(|file| file.is_ours).map(|file| file.path).collect();
     }
     Ok(lake)
 }
@@ -158,7 +164,7 @@ fn refuse_foreign(catalog: &Catalog, def: &TableDef, metadata: &Metadata) -> Res
     if current.summary.contains_key(metadata::ROW) {
         return Ok(());
     }
-    let said = |key: &str| current.summary.get(key).map(|value| plain(value));
+    let said = |key: &str| current.summary.get(key).map(|value| one_line(value));
     let operation = said("operation").unwrap_or_else(|| "change".into());
     let who = ["engine-name", "spark.app.id", "trino_query_id"].iter().find_map(|key| said(key));
     let version = said("engine-version").map(|version| format!(" {version}")).unwrap_or_default();
@@ -182,7 +188,7 @@ fn refuse_foreign(catalog: &Catalog, def: &TableDef, metadata: &Metadata) -> Res
 }
 
 /// Loads a table's lake from the catalog, or creates it there without rows.
-pub(crate) fn begin(
+pub(crate) fn load_or_create(
     catalog: &Catalog,
     options: &Options,
     store: &Store,
@@ -203,7 +209,7 @@ pub(crate) fn begin(
         }
     };
     match lake.snapshot_id() {
-        None => defined(catalog, lake, &columns),
+        None => with_our_definition(catalog, lake, &columns),
         Some(_) => Ok(lake),
     }
 }
@@ -219,13 +225,13 @@ fn create(
     let def = &columns.def;
     let (namespace, name) = def.name.split_once('.').unwrap_or((types::name::DEFAULT_NAMESPACE, &def.name));
     // A recorded location at which no table was created yet is used again.
-    let unused = Record::read(place)?
+    let unused = CatalogRecord::read(place)?
         .filter(|record| record.uuid.is_none() && record.table == def.name)
         .filter(|record| dir_of(options, &record.location).is_ok());
     let location = unused.map(|record| record.location).unwrap_or_else(|| {
         format!("{}/{namespace}/{name}-{:016x}", options.location, store.env.random.next_u64())
     });
-    Record::new(&def.name, &location, None).write(place)?;
+    CatalogRecord::new(&def.name, &location, None).write(place)?;
     let dir = dir_of(options, &location)?;
     let base = options.warehouse.parent().unwrap_or(Path::new(""));
     for sub in ["data", "metadata"] {
@@ -243,7 +249,7 @@ fn create(
         "stage-create": false,
         "properties": wanted.properties,
     });
-    let made = match catalog.create(&def.name, wants(store), body) {
+    let made = match catalog.create(&def.name, delegation_of(store), body) {
         Ok(loaded) => canonical::metadata(&loaded)?,
         // Another client created the table first; the caller loads it next.
         Err(failed) if failed.status == 409 => return Ok(()),
@@ -273,8 +279,8 @@ fn create(
 
 /// Ensures that a table without rows has exactly our fields with our ids, before the first row. When a table is created,
 /// catalogs assign field ids of their own; they keep those of a later schema, since data would be lost otherwise.
-fn defined(catalog: &Catalog, mut lake: Lake, columns: &Columns) -> Result<Lake> {
-    if lake.is_of(columns) {
+fn with_our_definition(catalog: &Catalog, mut lake: Lake, columns: &Columns) -> Result<Lake> {
+    if lake.matches_definition(columns) {
         return Ok(lake);
     }
     let mut next = lake.metadata.clone();
@@ -285,8 +291,8 @@ fn defined(catalog: &Catalog, mut lake: Lake, columns: &Columns) -> Result<Lake>
     check_definition(catalog, &columns.def.name, &metadata, &next)?;
     lake.specs = Arc::new(specs_of(&metadata)?);
     lake.metadata = metadata;
-    if let Some(listed) = &mut lake.listed {
-        listed.metadata_location = loaded.metadata_location;
+    if let Some(catalog_entry) = &mut lake.catalog_entry {
+        catalog_entry.metadata_location = loaded.metadata_location;
     }
     Ok(lake)
 }
@@ -316,48 +322,48 @@ fn check_definition(catalog: &Catalog, name: &str, found: &Metadata, wanted: &Me
 pub(crate) fn commit(base: &Lake, lake: Lake, at_risk: impl FnOnce() -> Result<()>) -> Result<Lake> {
     let changes = changes::between(&base.metadata, &lake.metadata)?;
     at_risk()?;
-    base.unsure.store(true, Ordering::Release);
-    send(base, Pending { lake: Box::new(lake), changes }, false)
+    base.outcome_unknown.store(true, Ordering::Release);
+    send(base, PendingCommit { lake: Box::new(lake), changes }, false)
 }
 
-fn listed_of(lake: &Lake) -> Result<&Listed> {
-    lake.listed.as_ref().ok_or_else(|| Error::internal("a lake without a catalog is committed to one"))
+fn entry_of(lake: &Lake) -> Result<&CatalogEntry> {
+    lake.catalog_entry.as_ref().ok_or_else(|| Error::internal("a lake without a catalog is committed to one"))
 }
 
-fn send(base: &Lake, pending: Pending, is_again: bool) -> Result<Lake> {
-    let listed = listed_of(base)?;
-    let failed = match listed.catalog.commit(&listed.name, &pending.changes) {
-        Ok(loaded) => return accept(base, *pending.lake, loaded),
+fn send(base: &Lake, pending: PendingCommit, is_again: bool) -> Result<Lake> {
+    let catalog_entry = entry_of(base)?;
+    let failed = match catalog_entry.catalog.commit(&catalog_entry.name, &pending.changes) {
+        Ok(loaded) => return complete(base, *pending.lake, loaded),
         Err(failed) => failed,
     };
     let is_new = pending.lake.snapshot_id() != base.snapshot_id();
     if failed.is_missing {
         // The table will be created again, and no snapshot will name the files written for this one.
-        listed.is_gone.store(true, Ordering::Release);
+        catalog_entry.is_gone.store(true, Ordering::Release);
     }
-    if failed.may_be_of_table() {
-        listed.is_doubted.store(true, Ordering::Release);
+    if failed.may_concern_table() {
+        catalog_entry.needs_check.store(true, Ordering::Release);
     }
     if !failed.is_certain {
         // The next step first finds out whether this commit happened. A commit without a new snapshot has no files to lose, and
         // is forgotten.
-        *listed.pending.lock() = Some(pending).filter(|_| is_new);
+        *catalog_entry.pending.lock() = Some(pending).filter(|_| is_new);
     } else if !is_again {
-        base.unsure.store(false, Ordering::Release);
+        base.outcome_unknown.store(false, Ordering::Release);
     }
     Err(failed.into())
 }
 
 /// Finds out the outcome of the pending commit after `base`, and completes it. Returns `None` if no commit is pending or it can
 /// no longer happen; the caller then loads the table again.
-pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
-    let Some(listed) = &base.listed else { return Ok(None) };
-    let Some(pending) = listed.pending.lock().take() else { return Ok(None) };
-    let loaded = match listed.catalog.table(&listed.name, Wants::Table) {
+pub(crate) fn resolve_pending(base: &Lake) -> Result<Option<Lake>> {
+    let Some(catalog_entry) = &base.catalog_entry else { return Ok(None) };
+    let Some(pending) = catalog_entry.pending.lock().take() else { return Ok(None) };
+    let loaded = match catalog_entry.catalog.table(&catalog_entry.name, Delegation::None) {
         Ok(Some(loaded)) => loaded,
         Ok(None) => return Ok(None),
         Err(failed) => {
-            *listed.pending.lock() = Some(pending);
+            *catalog_entry.pending.lock() = Some(pending);
             return Err(failed.into());
         }
     };
@@ -366,7 +372,7 @@ pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
         return Ok(None);
     }
     if found.current_snapshot_id == pending.lake.snapshot_id() {
-        return accept(base, *pending.lake, loaded).map(Some);
+        return complete(base, *pending.lake, loaded).map(Some);
     }
     // A commit to a branch took the sequence number of the pending snapshot. The pending commit would always be refused, so it
     // is made again.
@@ -375,7 +381,7 @@ pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
     }
     // The commit has not happened, but still may. If it is sent again, one of the two requests succeeds and the other one finds
     // the table changed.
-    match requirement::check(&pending.changes.requirements, &Table::parse(&loaded.metadata)?) {
+    match requirement::check(&pending.changes.requirements, &TableMetadata::parse(&loaded.metadata)?) {
         Ok(()) => send(base, pending, true).map(Some),
         Err(_) => Ok(None),
     }
@@ -383,23 +389,25 @@ pub(crate) fn settle(base: &Lake) -> Result<Option<Lake>> {
 
 /// Returns true if the catalog has the table in its last known state. To be called if there is a reason for doubt, because
 /// changes of branches and tags by other programs do not violate the requirements of our commits.
-pub(crate) fn is_as_known(lake: &Lake) -> Result<bool> {
-    let Some(listed) = &lake.listed else { return Ok(true) };
-    let Some(found) = listed.catalog.table(&listed.name, Wants::Table)? else { return Ok(false) };
-    let is_same = found.metadata_location == listed.metadata_location
+pub(crate) fn is_unchanged(lake: &Lake) -> Result<bool> {
+    let Some(catalog_entry) = &lake.catalog_entry else { return Ok(true) };
+    let Some(found) = catalog_entry.catalog.table(&catalog_entry.name, Delegation::None)? else {
+        return Ok(false);
+    };
+    let is_same = found.metadata_location == catalog_entry.metadata_location
         || canonical::metadata(&found)?.to_bytes()? == lake.metadata.to_bytes()?;
     if is_same {
-        listed.is_doubted.store(false, Ordering::Release);
+        catalog_entry.needs_check.store(false, Ordering::Release);
     }
     Ok(is_same)
 }
 
 /// Completes a commit that the catalog carried out: checks the response and returns the lake in its new state.
-fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
-    let listed = listed_of(base)?;
+fn complete(base: &Lake, mut lake: Lake, loaded: LoadedTable) -> Result<Lake> {
+    let catalog_entry = entry_of(base)?;
     let found = canonical::metadata(&loaded)?;
     let wanted = &lake.metadata;
-    check_definition(&listed.catalog, &listed.name, &found, wanted)?;
+    check_definition(&catalog_entry.catalog, &catalog_entry.name, &found, wanted)?;
     let ids = |of: &Metadata| of.snapshots.iter().map(|s| s.snapshot_id).collect::<Vec<_>>();
     let is_same = found.table_uuid == wanted.table_uuid
         && found.location == wanted.location
@@ -411,17 +419,19 @@ fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
         // The caller loads the table again, which checks it thoroughly.
         return Err(Error::conflict(format!(
             "{} in the catalog at {} is not what was just committed; it is looked at anew",
-            listed.name,
-            listed.catalog.uri()
+            catalog_entry.name,
+            catalog_entry.catalog.uri()
         )));
     }
     let has_moved = lake.snapshot_id() != base.snapshot_id();
     lake.metadata = found;
-    let Some(next) = &mut lake.listed else { return Err(Error::internal("the lake lost its catalog")) };
+    let Some(next) = &mut lake.catalog_entry else {
+        return Err(Error::internal("the lake lost its catalog"));
+    };
     next.metadata_location = loaded.metadata_location;
     if has_moved {
         // Requests made for the previous snapshot can no longer succeed.
-        for path in std::mem::take(&mut next.doubtful) {
+        for path in std::mem::take(&mut next.unconfirmed) {
             lake.garbage.push(path);
         }
     }
@@ -429,8 +439,8 @@ fn accept(base: &Lake, mut lake: Lake, loaded: Loaded) -> Result<Lake> {
 }
 
 /// Returns the kind of response to ask for: with credentials if this server has no key for the store.
-fn wants(store: &Store) -> Wants {
-    if store.lacks_key() { Wants::Credentials } else { Wants::Table }
+fn delegation_of(store: &Store) -> Delegation {
+    if store.lacks_key() { Delegation::Credentials } else { Delegation::None }
 }
 
 /// Returns the store of a table's files, with the credentials that came with the table if this server has no key.
@@ -440,41 +450,41 @@ fn store_of(
     table: &str,
     dir: &Path,
     metadata: &Metadata,
-    loaded: &Loaded,
+    loaded: &LoadedTable,
 ) -> Result<Store> {
     if !store.lacks_key() {
         return Ok(store.clone());
     }
     let location = metadata.location.trim_end_matches('/').to_owned();
     let of_catalog = catalog.properties()?;
-    let access = loaded.told.at(&of_catalog, &location);
+    let access = loaded.access.for_location(&of_catalog, &location);
     let credential = access.credential(catalog.uri(), &location)?;
-    let vendor = OfTable { catalog: catalog.clone(), table: table.to_owned(), location };
-    store.of_table(dir, &access.reach(), credential, Box::new(vendor))
+    let vendor = TableVendor { catalog: catalog.clone(), table: table.to_owned(), location };
+    store.for_table(dir, &access.endpoint(), credential, Box::new(vendor))
 }
 
 /// Drops a table in the catalog and removes its files. With vended credentials the files go first: once the table is dropped no
 /// credentials are available, and nobody could complete an interrupted removal.
 fn remove(catalog: &Catalog, table: &str, store: &Store, dir: &Path) -> Result<()> {
-    if store.is_of_table() {
-        load::remove_all(store, dir)?;
+    if store.is_for_table() {
+        lake_files::remove_all(store, dir)?;
         return catalog.drop_table(table).map_err(Error::from);
     }
     catalog.drop_table(table)?;
-    load::remove_all(store, dir)
+    lake_files::remove_all(store, dir)
 }
 
 /// Drops a table in the catalog, with its files, after it was dropped here.
-pub(crate) fn dropped(
+pub(crate) fn drop_table(
     catalog: &Catalog,
     options: &Options,
     store: &Store,
     place: &MaterializerDir,
 ) -> Result<()> {
-    let Some(mut record) = Record::read(place)? else { return Record::remove(place) };
+    let Some(mut record) = CatalogRecord::read(place)? else { return CatalogRecord::remove(place) };
     let id = crate::materializer::table_of(place);
     let mut is_removed = false;
-    if let Some(loaded) = catalog.table(&record.table, wants(store))? {
+    if let Some(loaded) = catalog.table(&record.table, delegation_of(store))? {
         let metadata = canonical::metadata(&loaded)?;
         let is_own = metadata.database() == Some(catalog.owner());
         if is_own && metadata.table_id() == id && id.is_some() {
@@ -498,7 +508,7 @@ pub(crate) fn dropped(
         }
     }
     if !store.lacks_key() && (record.is_dropping || record.uuid.is_none()) {
-        load::remove_all(store, &dir_of(options, &record.location)?)?;
+        lake_files::remove_all(store, &dir_of(options, &record.location)?)?;
     } else if record.uuid.is_some() && !is_removed {
         tracing::warn!(
             "{} is not in the catalog at {} any more, where it may have another name: what is left at {} stays",
@@ -507,12 +517,12 @@ pub(crate) fn dropped(
             record.location
         );
     }
-    Record::remove(place)
+    CatalogRecord::remove(place)
 }
 
 /// Opens a table with the metadata that the catalog has now; only the catalog knows which ones are current.
 pub(super) fn read(catalog: &Catalog, options: &Options, store: &Store, table: &str) -> Result<Reader> {
-    let loaded = catalog.table(table, wants(store))?;
+    let loaded = catalog.table(table, delegation_of(store))?;
     let loaded = loaded.ok_or_else(|| {
         Error::not_found(format!("there is no {table} in the catalog at {}", catalog.uri()))
     })?;
@@ -523,7 +533,7 @@ pub(super) fn read(catalog: &Catalog, options: &Options, store: &Store, table: &
 
 /// Returns the directory of a location. It must be in the warehouse, since this process writes nowhere else.
 fn dir_of(options: &Options, location: &str) -> Result<PathBuf> {
-    let (place, warehouse) = (bare(location), bare(&options.location));
+    let (place, warehouse) = (without_scheme(location), without_scheme(&options.location));
     local(&options.warehouse, warehouse, place).map_err(|_| {
         Error::invalid(format!(
             "the catalog puts the table at {}, which is not below {}, where this server writes",
@@ -535,7 +545,7 @@ fn dir_of(options: &Options, location: &str) -> Result<PathBuf> {
 }
 
 /// Removes `file:` or `file://` and a slash at the end from a location.
-fn bare(location: &str) -> &str {
+fn without_scheme(location: &str) -> &str {
     let rest = location.strip_prefix("file:");
     let rest = rest.map(|rest| rest.strip_prefix("//").filter(|rest| rest.starts_with('/')).unwrap_or(rest));
     rest.unwrap_or(location).trim_end_matches('/')

@@ -7,7 +7,7 @@ use types::{Error, Kind, Result, name};
 use vfs::{Mutex, Rank};
 
 use super::client::escaped;
-use super::http::{Answer, Body, Broken, Method, Request, Transport};
+use super::http::{Body, Method, Request, Response, Transport, TransportError};
 
 /// The client's identity to the catalog.
 pub enum Identity {
@@ -24,11 +24,11 @@ pub enum Identity {
 
 pub struct Tokens {
     identity: Identity,
-    kept: Mutex<Option<Kept>>,
+    cached: Mutex<Option<CachedToken>>,
 }
 
 #[derive(Clone)]
-struct Kept {
+struct CachedToken {
     token: String,
     /// The time after which the token is not used, a little before it expires; `None` if the server told no lifetime.
     until: Option<Instant>,
@@ -39,7 +39,7 @@ const LIFE_PERCENT: u32 = 90;
 
 impl Tokens {
     pub fn new(identity: Identity) -> Tokens {
-        Tokens { identity, kept: Mutex::new(Rank::new(61, "lake catalog token"), None) }
+        Tokens { identity, cached: Mutex::new(Rank::new(61, "lake catalog token"), None) }
     }
 
     /// Returns true if a refused token can be replaced by a new one.
@@ -49,9 +49,9 @@ impl Tokens {
 
     /// Forgets a refused token, unless a newer one is cached already.
     pub fn refuse(&self, token: &str) {
-        let mut kept = self.kept.lock();
-        if kept.as_ref().is_some_and(|kept| kept.token == token) {
-            *kept = None;
+        let mut cached = self.cached.lock();
+        if cached.as_ref().is_some_and(|cached| cached.token == token) {
+            *cached = None;
         }
     }
 
@@ -62,9 +62,10 @@ impl Tokens {
             Identity::Token(token) => return Ok(Some(token.clone())),
             Identity::Client { id, secret, scope, token_url } => (id, secret, scope, token_url),
         };
-        let kept = self.kept.lock().clone();
-        if let Some(kept) = kept.filter(|kept| kept.until.is_none_or(|until| Instant::now() < until)) {
-            return Ok(Some(kept.token));
+        let cached = self.cached.lock().clone();
+        if let Some(cached) = cached.filter(|cached| cached.until.is_none_or(|until| Instant::now() < until))
+        {
+            return Ok(Some(cached.token));
         }
         let mut form = format!("grant_type=client_credentials&client_secret={}", escaped(secret));
         for (key, value) in [("client_id", id), ("scope", scope)] {
@@ -82,13 +83,13 @@ impl Tokens {
         };
         let asked = Instant::now();
         let got = match transport.call(&request) {
-            Ok(answer) => read(&answer, token_url)?,
-            Err(Broken::NotSent(why) | Broken::Unknown(why)) => {
+            Ok(response) => read(&response, token_url)?,
+            Err(TransportError::NotSent(why) | TransportError::Unknown(why)) => {
                 return Err(Error::io(format!("asking {token_url} for a token"), std::io::Error::other(why)));
             }
         };
         let until = got.1.map(|seconds| asked + Duration::from_secs(seconds) * LIFE_PERCENT / 100);
-        *self.kept.lock() = Some(Kept { token: got.0.clone(), until });
+        *self.cached.lock() = Some(CachedToken { token: got.0.clone(), until });
         Ok(Some(got.0))
     }
 }
@@ -97,10 +98,10 @@ impl Tokens {
 const SECONDS_MAX: u64 = 365 * 86_400;
 
 /// Parses a response. Returns the token and its lifetime in seconds.
-fn read(answer: &Answer, url: &str) -> Result<(String, Option<u64>)> {
-    let body: Json = serde_json::from_slice(&answer.body).unwrap_or(Json::Null);
+fn read(response: &Response, url: &str) -> Result<(String, Option<u64>)> {
+    let body: Json = serde_json::from_slice(&response.body).unwrap_or(Json::Null);
     let hint = "see the settings lake.catalog_credential, lake.catalog_scope and lake.catalog_oauth2_uri";
-    match answer.status {
+    match response.status {
         200 => {}
         status @ (500.. | 408 | 429) => {
             let why = std::io::Error::other(format!("answered with {status}"));

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use types::{Error, Kind, Result, name};
 
 use super::client::Catalog;
-use crate::objects::{Credential, Reach, Vendor};
+use crate::objects::{Credential, StoreEndpoint, Vendor};
 
 pub(super) type Properties = BTreeMap<String, String>;
 
@@ -23,30 +23,30 @@ const SIGNS: &str = "s3.remote-signing-enabled";
 
 /// The properties in a response that tell how a table's files are reached. Never shown, since they contain secrets.
 #[derive(Clone, Default)]
-pub(super) struct Told {
+pub(super) struct AccessProperties {
     config: Properties,
     storage: Vec<(String, Properties)>,
 }
 
-impl fmt::Debug for Told {
+impl fmt::Debug for AccessProperties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Told")
     }
 }
 
-impl Told {
+impl AccessProperties {
     /// Parses a response's `config` and `storage-credentials`. Parts of another form are ignored.
-    pub fn of(config: &Json, storage: &Json) -> Told {
+    pub fn of(config: &Json, storage: &Json) -> AccessProperties {
         let of = |one: &Json| Some((one["prefix"].as_str()?.to_owned(), properties(&one["config"])));
         let storage = storage.as_array().into_iter().flatten().filter_map(of).collect();
-        Told { config: properties(config), storage }
+        AccessProperties { config: properties(config), storage }
     }
 
     /// Returns the properties that apply to a location, in the order of precedence.
-    pub fn at<'a>(&'a self, of_catalog: &'a Properties, location: &str) -> Access<'a> {
+    pub fn for_location<'a>(&'a self, of_catalog: &'a Properties, location: &str) -> LocationAccess<'a> {
         let fits = self.storage.iter().filter(|(prefix, _)| is_prefix(prefix, location));
         let longest = fits.max_by_key(|(prefix, _)| prefix.len()).map(|(_, properties)| properties);
-        Access(longest.into_iter().chain([&self.config, of_catalog]).collect())
+        LocationAccess(longest.into_iter().chain([&self.config, of_catalog]).collect())
     }
 }
 
@@ -68,16 +68,16 @@ fn is_prefix(prefix: &str, location: &str) -> bool {
 }
 
 /// The properties that apply to one location, in the order of precedence.
-pub(super) struct Access<'a>(Vec<&'a Properties>);
+pub(super) struct LocationAccess<'a>(Vec<&'a Properties>);
 
-impl Access<'_> {
+impl LocationAccess<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find_map(|properties| properties.get(key)).map(String::as_str)
     }
 
-    pub fn reach(&self) -> Reach {
+    pub fn endpoint(&self) -> StoreEndpoint {
         let text = |key: &str| self.get(key).filter(|text| !text.is_empty()).map(str::to_owned);
-        Reach {
+        StoreEndpoint {
             endpoint: text("s3.endpoint").map(|endpoint| endpoint.trim_end_matches('/').to_owned()),
             region: text("s3.region").or_else(|| text("client.region")),
             virtual_hosted: self.get("s3.path-style-access") == Some("false"),
@@ -117,19 +117,19 @@ impl Access<'_> {
 }
 
 /// Requests new credentials for a table from its catalog.
-pub(super) struct OfTable {
+pub(super) struct TableVendor {
     pub catalog: Catalog,
     pub table: String,
     pub location: String,
 }
 
-impl fmt::Debug for OfTable {
+impl fmt::Debug for TableVendor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in {:?}", self.table, self.catalog)
     }
 }
 
-impl Vendor for OfTable {
+impl Vendor for TableVendor {
     fn vend(&self) -> Result<Credential> {
         self.catalog.credential(&self.table, &self.location)
     }
@@ -158,10 +158,12 @@ mod tests {
         ];
         let told = |of: &[(&str, &str)]| {
             let storage = of.iter().map(|(prefix, id)| json!({ "prefix": prefix, "config": key(id) }));
-            Told::of(&key("config"), &storage.collect())
+            AccessProperties::of(&key("config"), &storage.collect())
         };
         let catalog = Properties::new();
-        let id = |told: &Told| told.at(&catalog, location).credential("c", location).unwrap().access_key;
+        let id = |told: &AccessProperties| {
+            told.for_location(&catalog, location).credential("c", location).unwrap().access_key
+        };
         assert_eq!(id(&told(&all)), "table");
         assert_eq!(id(&told(&[all[0], all[2], all[5]])), "lake");
         assert_eq!(id(&told(&[all[2], all[5]])), "bucket");
@@ -177,31 +179,35 @@ mod tests {
         let catalog = properties(&json!({
             "s3.endpoint": "http://all", "client.region": "all", "s3.path-style-access": true, SIGNS: "true",
         }));
-        let told = Told::of(
+        let told = AccessProperties::of(
             &json!({ "s3.endpoint": "http://table/", "s3.session-token": "of another" }),
             &json!([
                 { "prefix": "s3://b", "config": { "s3.region": "part", ACCESS_KEY: "id", SECRET_KEY: "s", ENDS: 17 } },
             ]),
         );
-        let access = told.at(&catalog, "s3://b/t");
-        let reach = Reach {
+        let access = told.for_location(&catalog, "s3://b/t");
+        let endpoint = StoreEndpoint {
             endpoint: Some("http://table".into()),
             region: Some("part".into()),
             virtual_hosted: false,
         };
-        assert_eq!(access.reach(), reach);
+        assert_eq!(access.endpoint(), endpoint);
         let credential = access.credential("c", "s3://b/t").unwrap();
         assert_eq!((credential.session_token, credential.ends_at_ms), (None, Some(17)));
         let virtual_hosted = properties(&json!({ "s3.path-style-access": "false" }));
-        assert!(Told::default().at(&virtual_hosted, "s3://b/t").reach().virtual_hosted);
+        assert!(
+            AccessProperties::default().for_location(&virtual_hosted, "s3://b/t").endpoint().virtual_hosted
+        );
     }
 
     #[test]
     fn what_is_missing_is_said() {
         let says = |config: Json| {
-            let told = Told::of(&config, &Json::Null);
-            let error =
-                told.at(&Properties::new(), "s3://b/t").credential("http://c", "s3://b/t").unwrap_err();
+            let told = AccessProperties::of(&config, &Json::Null);
+            let error = told
+                .for_location(&Properties::new(), "s3://b/t")
+                .credential("http://c", "s3://b/t")
+                .unwrap_err();
             assert_eq!(error.kind(), Kind::Forbidden);
             error.to_string()
         };
@@ -210,7 +216,7 @@ mod tests {
         assert!(says(json!({ ACCESS_KEY: "id" })).contains("a part of the key is missing"));
         assert!(says(json!({ "gcs.oauth2.token": "hush" })).contains("`gcs.…`"));
         assert!(!says(json!({ "gcs.oauth2.token": "hush", SECRET_KEY: "hush" })).contains("hush"));
-        let told = format!("{:?}", Told::of(&key("hush"), &Json::Null));
+        let told = format!("{:?}", AccessProperties::of(&key("hush"), &Json::Null));
         assert!(!told.contains("hush"), "{told}");
     }
 }

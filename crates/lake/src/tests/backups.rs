@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use arrow::array::{Int64Array, StringArray};
 use arrow::record_batch::RecordBatch;
-use engine::backup::{self, From, Opened, Place, Source};
+use engine::backup::{self, BackupSource, BackupStore, RestoreSources, SourceFile};
 use engine::{Engine, Mode, Op, Step, Transaction};
 use sim::{Rng, SimEnv};
 use types::{DataType, Error, Kind, Principal, Result, TableDef, TableId};
 use vfs::{Entry, Env};
 
 use super::evicted::{compare, filled};
-use super::remote::{Fault, Flaky, options_in};
+use super::remote::{CallFault, Flaky, options_in};
 use super::support::materializer;
-use crate::objects::{Objects, Use};
+use crate::objects::{Objects, Purpose};
 
 const ROWS: i64 = 600;
 
@@ -25,16 +25,16 @@ const ROWS: i64 = 600;
 #[derive(Debug)]
 struct Remote(Objects);
 
-impl Source for Remote {
-    fn named(&self, name: &str) -> String {
-        self.0.named(name)
+impl BackupSource for Remote {
+    fn display_name(&self, name: &str) -> String {
+        self.0.uri_of(name)
     }
 
-    fn open(&self, name: &str) -> Result<Opened<'_>> {
+    fn open(&self, name: &str) -> Result<SourceFile<'_>> {
         let len = self.0.len(name)?.ok_or_else(|| Error::not_found("there is no such object"))?;
         let name = name.to_owned();
         let read_at = move |buffer: &mut [u8], offset: u64| self.0.read_at(&name, buffer, offset);
-        Ok(Opened { len, block_bytes: 4_000, read_at: Box::new(read_at) })
+        Ok(SourceFile { len, block_bytes: 4_000, read_at: Box::new(read_at) })
     }
 
     fn is_begun(&self) -> Result<bool> {
@@ -47,12 +47,12 @@ impl Source for Remote {
     }
 }
 
-impl Place for Remote {
+impl BackupStore for Remote {
     fn claim(&self, env: &Env) -> Result<()> {
-        self.0.make_sure(env)
+        self.0.ensure_usable(env)
     }
 
-    fn is_own(&self, name: &str) -> bool {
+    fn is_claim_file(&self, name: &str) -> bool {
         self.0.is_own(name)
     }
 
@@ -72,7 +72,7 @@ impl Place for Remote {
 fn remote(store: &Arc<Flaky>, owner: &str) -> Remote {
     let uri = "s3://bucket/monday".to_owned();
     let objects = Objects::new(store.clone(), "monday", uri, Duration::from_secs(10), owner).unwrap();
-    Remote(objects.used_for(Use::Backup))
+    Remote(objects.used_for(Purpose::Backup))
 }
 
 /// Returns a database with a segment and a head.
@@ -98,14 +98,14 @@ fn database(machine: &SimEnv) -> Engine {
     engine
 }
 
-fn send(engine: &Engine, remote: &Remote) -> Result<backup::Sent> {
+fn send(engine: &Engine, remote: &Remote) -> Result<backup::SentBackup> {
     engine.send_backup(remote, &mut |_| Ok(()))
 }
 
 fn rows_restored(store: &Arc<Flaky>) -> Result<u64> {
     let machine = SimEnv::new(1);
     let (env, dest) = (machine.env(), Path::new("restored"));
-    let from = From { backup: &remote(store, ""), archive: None };
+    let from = RestoreSources { backup: &remote(store, ""), archive: None };
     backup::restore_from(&env, from, dest, None, &mut |_| Ok(()))?;
     let opened = Engine::open_stepped(env, dest, engine::Options::default())?;
     Ok(opened.root().table("main.t").map_or(0, |table| table.rows()))
@@ -128,7 +128,7 @@ fn an_object_store_that_fails_at_any_call_holds_a_whole_backup_or_none() {
         for (is_done, ends) in [(false, false), (true, false), (false, true), (true, true)] {
             let what = format!("call {call} of {calls}, done: {is_done}, ends: {ends}");
             let store = Arc::new(Flaky::default());
-            store.fail(Fault { call, is_done, ends });
+            store.fail(CallFault { call, is_done, ends });
             let outcome = send(&engine, &remote(&store, "ours"));
             store.works_again();
             assert!(ends || outcome.is_ok(), "{what}: {:?}", outcome.err());
@@ -163,7 +163,7 @@ fn a_prefix_is_that_of_one_backup_of_one_database() {
     let engine = database(&machine);
     let store = Arc::new(Flaky::default());
     // The store fails before the backup is complete.
-    store.fail(Fault { call: 12, is_done: true, ends: true });
+    store.fail(CallFault { call: 12, is_done: true, ends: true });
     send(&engine, &remote(&store, "ours")).unwrap_err();
     store.works_again();
     let error = send(&engine, &remote(&store, "theirs")).unwrap_err();
@@ -177,8 +177,8 @@ fn a_prefix_is_that_of_one_backup_of_one_database() {
     // A warehouse cannot hold a backup, nor a backup's prefix the tables of a warehouse.
     let uri = "s3://bucket/lake".to_owned();
     let lake = Objects::new(store.clone(), "lake", uri.clone(), Duration::from_secs(10), "ours").unwrap();
-    lake.make_sure(&Env::real()).unwrap();
-    let error = send(&engine, &Remote(lake.used_for(Use::Backup))).unwrap_err();
+    lake.ensure_usable(&Env::real()).unwrap();
+    let error = send(&engine, &Remote(lake.used_for(Purpose::Backup))).unwrap_err();
     assert!(error.message().contains("s3://bucket/lake is not empty: `polynya-"), "{error}");
 }
 
@@ -193,24 +193,24 @@ fn a_backup_lacks_rows_that_are_in_the_lake_alone_and_says_which_wherever_it_is(
     assert!(away > 100, "{away} of {}", table.rows());
     let place = table.lake_place().unwrap();
     let needs =
-        vec![format!("table t: {away} rows up to row id {} are in the lake alone: {place}", hot_from.0 - 1)];
+        vec![format!("table t: {away} rows up to row id {} are only in the lake: {place}", hot_from.0 - 1)];
 
     let store = Arc::new(Flaky::default());
     let sent = send(&life.engine, &remote(&store, "ours")).unwrap();
     let (env, folder) = (machine.env(), Path::new("folder"));
     life.engine.backup(folder, &mut |_| Ok(())).unwrap();
     let away_from_here = remote(&store, "");
-    let here = backup::Folder::new(&env, folder);
+    let here = backup::LocalFolder::new(&env, folder);
     for (from, format, dest) in [
-        (&here as &dyn Source, "polynya backup 2\n", "again"),
-        (&away_from_here as &dyn Source, "polynya backup 3\n", "far"),
+        (&here as &dyn BackupSource, "polynya backup 2\n", "again"),
+        (&away_from_here as &dyn BackupSource, "polynya backup 3\n", "far"),
     ] {
         let opened = from.open("BACKUP").unwrap();
         let mut head = vec![0; format.len()];
         (opened.read_at)(&mut head, 0).unwrap();
         assert_eq!(String::from_utf8(head).unwrap(), format);
         let dest = Path::new(dest);
-        let from = From { backup: from, archive: None };
+        let from = RestoreSources { backup: from, archive: None };
         let restored = backup::restore_from(&env, from, dest, None, &mut |_| Ok(())).unwrap();
         assert_eq!((restored.rows, &restored.lacks), (sent.backup.rows, &needs));
 
@@ -248,12 +248,12 @@ fn a_backup_whose_word_on_the_lake_is_lost_is_restored_and_that_is_said() {
     for (at, change) in change.into_iter().enumerate() {
         change();
         let dest = format!("restored-{at}");
-        let from = From { backup: &place, archive: None };
+        let from = RestoreSources { backup: &place, archive: None };
         let restored =
             backup::restore_from(&machine.env(), from, Path::new(&dest), None, &mut |_| Ok(())).unwrap();
         assert_eq!(restored.rows, life.tables().unwrap().iter().map(|table| table.rows()).sum::<u64>());
         let [lacks] = &restored.lacks[..] else { panic!("{:?}", restored.lacks) };
-        assert!(lacks.contains("which ones cannot be read"), "{lacks}");
+        assert!(lacks.contains("their list cannot be read"), "{lacks}");
     }
 }
 

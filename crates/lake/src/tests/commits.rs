@@ -7,7 +7,7 @@ use table::materializer::{Materializer as _, Progress};
 use types::{DataType, Kind, TableId, Value};
 
 use super::support::{Bench, def, read, rows_of, small};
-use crate::{Lacks, Options, newest_version};
+use crate::{MissingChanges, Options, newest_version};
 
 fn plain() -> Options {
     Options::new("lake", "lake")
@@ -133,7 +133,7 @@ fn files_go_when_no_kept_snapshot_names_them_and_not_before() {
             if kept && bench.files().contains(&named) {
                 let reader =
                     crate::reader::Reader::open_version(&bench.store(), &lake.dir, *version).unwrap();
-                let mut found = super::support::Rows::new();
+                let mut found = super::support::RowHashes::new();
                 reader.read(&mut |batch| crate::digest::Digest::by_row(&batch, &mut found)).unwrap();
                 assert_eq!(&found, rows, "snapshot {snapshot}");
             }
@@ -321,7 +321,7 @@ fn a_lake_that_disagrees_with_itself_or_is_ahead_of_its_table_is_not_written_to(
         }
         assert_eq!(bench.files(), files, "{fault}: nothing was touched");
         // Once it is moved away, as the hint says, the table lands again.
-        crate::load::remove_dir(&bench.store(), &lake.dir).unwrap();
+        crate::lake_files::remove_dir(&bench.store(), &lake.dir).unwrap();
         bench.land();
     }
 }
@@ -435,7 +435,7 @@ fn a_lake_whose_directory_was_removed_lands_anew_with_the_next_rows() {
     let mut bench = Bench::new(plain());
     bench.keys(0..100).delete([4]);
     let old = bench.land();
-    crate::load::remove_dir(&bench.store(), &bench.dir()).unwrap();
+    crate::lake_files::remove_dir(&bench.store(), &bench.dir()).unwrap();
     assert_eq!(newest_version(&bench.store(), &bench.dir()).unwrap(), None);
     bench.keys(100..200);
     let lake = bench.land();
@@ -463,7 +463,7 @@ fn a_lake_that_lacks_its_data_directory_says_what_to_do() {
     let hint = error.hint_text().unwrap_or_default();
     assert!(hint.contains("move `lake/main/t` away"), "{hint}");
     // The cure that the hint tells.
-    crate::load::remove_dir(&bench.store(), &bench.dir()).unwrap();
+    crate::lake_files::remove_dir(&bench.store(), &bench.dir()).unwrap();
     assert_eq!(bench.land().rows(), 200);
 }
 
@@ -478,8 +478,8 @@ fn a_table_as_it_was_a_while_ago_has_landed_with_what_came_after_it() {
         bench.snapshot()
     };
     let wanted = add(&mut bench, "a");
-    assert!(Lacks::at(bench.position.as_ref().unwrap(), &wanted).unwrap().schema);
+    assert!(MissingChanges::at(bench.position.as_ref().unwrap(), &wanted).unwrap().schema);
     add(&mut bench, "b");
     bench.land();
-    assert!(!Lacks::at(bench.position.as_ref().unwrap(), &wanted).unwrap().any());
+    assert!(!MissingChanges::at(bench.position.as_ref().unwrap(), &wanted).unwrap().any());
 }

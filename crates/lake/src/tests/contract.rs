@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use engine::contract::Trial;
+use engine::contract::ContractTest;
 use table::materializer::Materializer;
 use types::{DataType, TableDef, TableId};
 
-use super::support::{LAYOUTS, Rows, lay_out, materializer, observe, small};
+use super::support::{LAYOUTS, RowHashes, lay_out, materializer, observe, small};
 
 fn table(keyed: bool, layout: usize) -> TableDef {
     let mut def = TableDef::new(TableId(0), "main.t");
@@ -20,8 +20,12 @@ fn table(keyed: bool, layout: usize) -> TableDef {
     def
 }
 
-fn trial(make: &dyn Fn() -> Arc<dyn Materializer>, keyed: bool, layout: usize) -> Trial<'_, Rows> {
-    Trial {
+fn trial(
+    make: &dyn Fn() -> Arc<dyn Materializer>,
+    keyed: bool,
+    layout: usize,
+) -> ContractTest<'_, RowHashes> {
+    ContractTest {
         make,
         table: table(keyed, layout),
         rows: &|rng, count| {

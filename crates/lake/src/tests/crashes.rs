@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sim::Rng;
 use types::{DataType, Result, Value};
 
-use super::support::{Bench, LAYOUTS, Rows, lay_out, materializer, read, rows_of, small};
+use super::support::{Bench, LAYOUTS, RowHashes, lay_out, materializer, read, rows_of, small};
 use crate::reader::Reader;
 use crate::{Options, Store};
 
@@ -40,7 +40,7 @@ pub fn changes(bench: &mut Bench, step: usize, layouts: Layouts) {
 pub const STEPS: usize = 14;
 
 /// The table's rows after each change, by the row and lsn that the lake then tells.
-pub type States = BTreeMap<(u64, u64), Rows>;
+pub type States = BTreeMap<(u64, u64), RowHashes>;
 
 fn begin(layouts: Layouts) -> Bench {
     begin_in(layouts, small())
@@ -54,7 +54,7 @@ pub fn begin_in(layouts: Layouts, options: Options) -> Bench {
 }
 
 pub fn run(bench: &mut Bench, states: &mut States, layouts: Layouts) -> Result<()> {
-    states.insert((0, bench.lsn), Rows::new());
+    states.insert((0, bench.lsn), RowHashes::new());
     bench.try_land()?;
     for step in 0..STEPS {
         changes(bench, step, layouts);

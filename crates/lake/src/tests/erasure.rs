@@ -12,7 +12,7 @@ use types::{Kind, Lsn, Value};
 use super::outside::writer::Writer;
 use super::support::{Bench, LAYOUTS, small};
 use crate::row_ids;
-use crate::{Erased, Lake, Options};
+use crate::{ErasureReport, Lake, Options};
 
 fn plain() -> Options {
     Options::new("lake", "lake")
@@ -89,7 +89,7 @@ fn an_erasure_leaves_neither_rows_nor_snapshots_nor_bounds() {
         assert_eq!(bench.files(), files, "a restart finds nothing to remove");
         // A second request has nothing to do, and makes no commit.
         let version = bench.lake().version;
-        assert_eq!(bench.erase().unwrap(), crate::Erased::default());
+        assert_eq!(bench.erase().unwrap(), crate::ErasureReport::default());
         assert_eq!(bench.lake().version, version);
         bench.keys(0..5).delete([11]);
         bench.land();
@@ -139,7 +139,7 @@ fn older_metadata_files_alone_are_enough_to_be_erased() {
     assert_eq!(erased.files_removed, 2, "{erased:?}");
     check(&bench, &bench.lake(), []);
     let version = bench.lake().version;
-    assert_eq!(bench.erase().unwrap(), crate::Erased::default());
+    assert_eq!(bench.erase().unwrap(), crate::ErasureReport::default());
     assert_eq!(bench.lake().version, version);
 }
 
@@ -158,10 +158,10 @@ fn a_large_erasure_takes_several_commits_and_is_told_once() {
 }
 
 /// Requests an erasure of the rows deleted up to an lsn, and returns its outcome once it is known.
-fn ask(bench: &Bench, lsn: u64) -> Arc<OnceLock<Erased>> {
+fn request_erasure(bench: &Bench, lsn: u64) -> Arc<OnceLock<ErasureReport>> {
     let told = Arc::new(OnceLock::new());
     let tell = told.clone();
-    let tell = Box::new(move |outcome: types::Result<Erased>| tell.set(outcome.unwrap()).unwrap());
+    let tell = Box::new(move |outcome: types::Result<ErasureReport>| tell.set(outcome.unwrap()).unwrap());
     bench.materializer.erase(bench.tip.def().id, Lsn(lsn), tell);
     told
 }
@@ -177,7 +177,7 @@ fn written_all_the_time() -> (Bench, Vec<u64>) {
 }
 
 /// Deletes a row of each file, and adds one to all but the last.
-fn write_on(bench: &mut Bench, nth: u64) {
+fn keep_writing(bench: &mut Bench, nth: u64) {
     bench.delete(written_over(nth)).keys((0..5).map(|file| file * 500 + nth as i64));
 }
 
@@ -197,13 +197,13 @@ fn an_erasure_of_a_table_that_is_written_between_any_two_steps_ends() {
     let _limit = testkit::limit(120);
     let (mut bench, deleted) = written_all_the_time();
     let lsn = bench.lsn;
-    let told = ask(&bench, lsn);
+    let told = request_erasure(&bench, lsn);
     let (mut again, mut later) = (None, None);
     for nth in 0..30 {
         bench.step(true).unwrap();
         if nth == 2 {
-            again = Some(ask(&bench, lsn));
-            later = Some(ask(&bench, bench.lsn));
+            again = Some(request_erasure(&bench, lsn));
+            later = Some(request_erasure(&bench, bench.lsn));
         }
         if nth == 9 {
             let erased = told.get().expect("six files, one in a step");
@@ -212,7 +212,7 @@ fn an_erasure_of_a_table_that_is_written_between_any_two_steps_ends() {
             check_gone(&bench, deleted.iter().copied());
             assert!(later.as_ref().unwrap().get().is_none(), "more was deleted when that was asked");
         }
-        write_on(&mut bench, nth);
+        keep_writing(&mut bench, nth);
     }
     assert!(later.unwrap().get().is_some());
     check_gone(&bench, deleted.into_iter().chain((0..2).flat_map(written_over)));
@@ -227,9 +227,9 @@ fn an_erasure_that_is_begun_anew_after_each_step_ends_though_the_table_is_writte
     let _limit = testkit::limit(120);
     let (mut bench, deleted) = written_all_the_time();
     for nth in 0..6 {
-        ask(&bench, bench.lsn);
+        request_erasure(&bench, bench.lsn);
         bench.step(true).unwrap();
-        write_on(&mut bench, nth);
+        keep_writing(&mut bench, nth);
         bench.restart();
     }
     let lake = bench.lake();
@@ -240,10 +240,10 @@ fn an_erasure_that_is_begun_anew_after_each_step_ends_though_the_table_is_writte
         })
         .unwrap();
     }
-    let told = ask(&bench, bench.lsn);
+    let told = request_erasure(&bench, bench.lsn);
     for nth in 6..16 {
         bench.step(true).unwrap();
-        write_on(&mut bench, nth);
+        keep_writing(&mut bench, nth);
     }
     assert!(told.get().is_some());
     check_gone(&bench, deleted.into_iter().chain((0..6).flat_map(written_over)));
@@ -258,7 +258,7 @@ fn an_erasure_reaches_files_that_another_program_put_in_after_it_was_asked() {
     bench.land();
     let replace = Writer::new(&bench, 77).rewrite_all().finish();
     bench.delete(5..15);
-    let told = ask(&bench, bench.lsn);
+    let told = request_erasure(&bench, bench.lsn);
     bench.offered(&replace);
     for _ in 0..10 {
         bench.step(true).unwrap();
@@ -266,7 +266,7 @@ fn an_erasure_reaches_files_that_another_program_put_in_after_it_was_asked() {
         let newest = bench.tip.next_row().0 - 1;
         bench.delete([newest - 1, newest - 40]);
     }
-    assert!(bench.lake().has_taken(77));
+    assert!(bench.lake().has_adopted(77));
     assert!(told.get().is_some());
     check_gone(&bench, 5..15);
 }
@@ -308,7 +308,7 @@ fn whoever_asked_is_told_of_a_failure_and_of_a_table_that_is_gone() {
     check(&bench, &bench.lake(), [5]);
     let told = Arc::new(AtomicU64::new(0));
     let count = told.clone();
-    let tell = Box::new(move |outcome: types::Result<crate::Erased>| {
+    let tell = Box::new(move |outcome: types::Result<crate::ErasureReport>| {
         assert_eq!(outcome.unwrap_err().kind(), Kind::NotFound);
         count.fetch_add(1, Ordering::Relaxed);
     });

@@ -39,12 +39,11 @@ fn defs(hot: HotLimit, layout: usize, by_time: bool) -> [TableDef; 2] {
         def.add_column("n", &DataType::Int32, true, None).unwrap();
         let at = def.add_column("at", &DataType::Timestamp, true, None).unwrap();
         def.time = by_time.then_some(at);
-        match name == NAMES[0] {
-            true => {
-                lay_out(&mut def, LAYOUTS[layout].0, LAYOUTS[layout].1);
-                def.set_hot(Some(hot));
-            }
-            false => def.options.lake = Some(false),
+        if name == NAMES[0] {
+            lay_out(&mut def, LAYOUTS[layout].0, LAYOUTS[layout].1);
+            def.set_hot(Some(hot));
+        } else {
+            def.options.lake = Some(false)
         }
         def
     })
@@ -143,7 +142,12 @@ pub(super) fn compare(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng
 }
 
 /// Compares the past of both tables as far as the lake still has it; beyond that the read must fail.
-fn compare_past(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng, seen: &mut Seen) -> Result<()> {
+fn compare_past(
+    table: &Arc<Snapshot>,
+    kept: &Arc<Snapshot>,
+    rng: &mut Rng,
+    coverage: &mut Coverage,
+) -> Result<()> {
     let floor = table.past_floor().max(kept.past_floor()).0;
     let lsn = Lsn(floor + rng.below(table.lsn().0.saturating_sub(floor) + 1));
     let (then, kept_then) = (table.at(lsn)?, kept.at(lsn)?);
@@ -160,7 +164,7 @@ fn compare_past(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng, seen
             Err(error) if error.kind() == Kind::Io => return Err(error),
             Err(error) => {
                 assert_eq!(error.kind(), Kind::Damaged, "{error}");
-                seen.past_lost += 1;
+                coverage.past_lost += 1;
             }
         }
     }
@@ -169,7 +173,7 @@ fn compare_past(table: &Arc<Snapshot>, kept: &Arc<Snapshot>, rng: &mut Rng, seen
 
 /// Counts of what the seeds exercised, so that the test cannot pass without effect.
 #[derive(Debug, Default)]
-struct Seen {
+struct Coverage {
     compared: u64,
     evicted: u64,
     held: u64,
@@ -216,7 +220,7 @@ impl<'a> Life<'a> {
     }
 
     /// Steps until there is nothing to do for a while.
-    fn rest(&self) {
+    fn run_until_idle(&self) {
         for _ in 0..300 {
             self.settle();
             if !self.engine.step(Step::Background) {
@@ -229,7 +233,7 @@ impl<'a> Life<'a> {
         self.settle();
     }
 
-    fn anything(&self, rng: &mut Rng) {
+    fn random_step(&self, rng: &mut Rng) {
         match rng.below(100) {
             0..=29 => {
                 let count = 1 + rng.below(30) as usize;
@@ -266,7 +270,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn look(&mut self, rng: &mut Rng, seen: &mut Seen) -> Result<()> {
+    fn compare_all(&mut self, rng: &mut Rng, coverage: &mut Coverage) -> Result<()> {
         let Some([table, kept]) = self.tables() else { return Ok(()) };
         if table.has_evicted() && table.lake_place().is_none() {
             // Just opened: a read fails, and returns neither no rows nor wrong ones.
@@ -275,12 +279,12 @@ impl<'a> Life<'a> {
             return Ok(());
         }
         compare(&table, &kept, rng)?;
-        compare_past(&table, &kept, rng, seen)?;
-        seen.compared += 1;
-        seen.evicted = seen.evicted.max(table.evicted().0);
+        compare_past(&table, &kept, rng, coverage)?;
+        coverage.compared += 1;
+        coverage.evicted = coverage.evicted.max(table.evicted().0);
         for [table, kept] in &self.held {
             compare(table, kept, rng)?;
-            seen.held += u64::from(table.evicted().0 > 0);
+            coverage.held += u64::from(table.evicted().0 > 0);
         }
         if rng.one_in(3) {
             self.held.push([table.clone(), kept]);
@@ -308,7 +312,7 @@ impl<'a> Life<'a> {
     }
 }
 
-fn run(seed: u64, layout: usize, seen: &mut Seen) {
+fn run(seed: u64, layout: usize, coverage: &mut Coverage) {
     let mut rng = Rng::new(seed);
     let mut machine = SimEnv::new(seed);
     let hot = if rng.one_in(2) { HotLimit::Bytes(rng.below(20_000)) } else { HotLimit::Micros(20_000_000) };
@@ -325,26 +329,26 @@ fn run(seed: u64, layout: usize, seen: &mut Seen) {
             let create = |def| Op::CreateTable { def, if_absent: true };
             one.submit(vec![create(a), create(b)]);
             for _ in 0..60 + rng.below(160) {
-                one.anything(&mut rng);
+                one.random_step(&mut rng);
                 if machine.disk.is_dead() {
                     return Err(types::Error::internal("the machine died"));
                 }
                 if rng.one_in(6) {
-                    one.look(&mut rng, seen)?;
+                    one.compare_all(&mut rng, coverage)?;
                 }
                 if rng.one_in(40) {
-                    one.rest();
+                    one.run_until_idle();
                 }
             }
-            one.rest();
-            one.look(&mut rng, seen)?;
-            seen.parts += one.lake.read_counts().parts;
+            one.run_until_idle();
+            one.compare_all(&mut rng, coverage)?;
+            coverage.parts += one.lake.read_counts().parts;
             Ok(())
         });
         if let Err(error) = outcome {
             assert!(machine.disk.is_dead(), "seed {seed}, life {life}: {error}");
         }
-        seen.reopened += 1;
+        coverage.reopened += 1;
         machine = if rng.one_in(4) { machine.kill() } else { machine.crash(&mut rng) };
     }
 }
@@ -352,17 +356,21 @@ fn run(seed: u64, layout: usize, seen: &mut Seen) {
 #[test]
 fn whatever_is_asked_rows_in_the_lake_answer_as_those_that_never_left() {
     let _limit = testkit::limit(900);
-    let mut seen = Seen::default();
+    let mut coverage = Coverage::default();
     for seed in testkit::seeds(24) {
         let layout = seed as usize % LAYOUTS.len();
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, layout, &mut seen)));
+        let outcome =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, layout, &mut coverage)));
         if let Err(panic) = outcome {
             eprintln!("seed {seed}, layout {layout}");
             std::panic::resume_unwind(panic);
         }
     }
-    eprintln!("{seen:?}");
-    assert!(seen.compared > 50 && seen.evicted > 50 && seen.held > 5 && seen.parts > 100, "{seen:?}");
+    eprintln!("{coverage:?}");
+    assert!(
+        coverage.compared > 50 && coverage.evicted > 50 && coverage.held > 5 && coverage.parts > 100,
+        "{coverage:?}"
+    );
 }
 
 /// Fills both tables with sealed and landed rows, of which the old ones are evicted.
@@ -374,7 +382,7 @@ pub(super) fn filled<'a>(machine: &'a SimEnv, options: Options, layout: usize, r
     for _ in 0..rounds {
         let rows = batch(&mut rng, 61);
         life.both(|name| Op::Insert { table: name.into(), batch: rows.clone(), mode: Mode::Append });
-        life.rest();
+        life.run_until_idle();
     }
     life
 }
@@ -450,7 +458,7 @@ fn a_lake_that_alone_has_rows_is_not_begun_anew() {
     for _ in 0..3 {
         let rows = batch(&mut Rng::new(9), 61);
         life.both(|name| Op::Insert { table: name.into(), batch: rows.clone(), mode: Mode::Append });
-        life.rest();
+        life.run_until_idle();
     }
     let [after, _] = life.tables().unwrap();
     assert_eq!(after.evicted().0, evicted, "nothing more leaves");
@@ -469,7 +477,7 @@ fn a_lake_that_alone_has_rows_is_not_begun_anew() {
         disk.sync_dir(file.parent().unwrap()).unwrap();
     }
     for _ in 0..8 {
-        life.rest();
+        life.run_until_idle();
     }
     let [table, kept] = life.tables().unwrap();
     compare(&table, &kept, &mut Rng::new(1)).unwrap();
@@ -487,7 +495,7 @@ fn a_scan_unpacks_each_part_once_and_a_row_by_its_id_one_part() {
     // A new process, whose cache is empty.
     let machine = machine.kill();
     let life = Life::begin(&machine, options()).unwrap();
-    life.rest();
+    life.run_until_idle();
     let [table, kept] = life.tables().unwrap();
     let parts = |work: &dyn Fn()| {
         let before = life.lake.read_counts().parts;
@@ -568,7 +576,7 @@ fn an_erasure_beside_rows_that_leave_ends_without_another_row() {
             life.settle();
             assert!(table().has_evicted());
             for _ in 0..20 {
-                life.rest();
+                life.run_until_idle();
             }
             let erased = told.lock().unwrap().take();
             let erased =
@@ -609,7 +617,7 @@ fn rows_in_the_lake_alone_expire_there_too() {
         for _ in 0..6 {
             let batch = batch(&mut Rng::new(7), 61);
             life.submit(vec![Op::Insert { table: NAMES[0].into(), batch, mode: Mode::Append }]);
-            life.rest();
+            life.run_until_idle();
         }
         let (rows, dir) = (table().evicted().0, life.lake.dir_of(table().def()));
         assert!(rows > 200, "{rows}");
@@ -617,7 +625,7 @@ fn rows_in_the_lake_alone_expire_there_too() {
         assert!(in_lake() > 200);
         machine.clock.advance(Duration::from_secs(25 * 3_600));
         for _ in 0..20 {
-            life.rest();
+            life.run_until_idle();
         }
         assert_eq!((table().rows(), table().has_evicted(), in_lake()), (0, false, 0));
         let sidecars =

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use iceberg::schema::{Columns, Leaf};
-use iceberg::single::Single;
+use iceberg::single_value::SingleValue;
 use iceberg::spec::{self, SpecField};
 use iceberg::transform;
 use types::{ROW_ID, TableDef, Transform};
 
 use crate::Lake;
-use crate::order::Order;
+use crate::live_rows::LiveRows;
+use crate::order::RowOrder;
 use crate::row_ids::ids_of;
-use crate::source::Source;
-use crate::state::Live;
+use crate::state::LiveFile;
 
 /// Checks that every row is in its file's partition, in its file's order and within its file's bounds; that no row is in two
 /// files; and that counts of deleted rows are right.
@@ -24,8 +24,8 @@ pub fn check(lake: &Lake, def: &Arc<TableDef>) {
     let mut deleted: HashSet<(Arc<str>, u64)> = HashSet::new();
     for deletes in &lake.deletes {
         let of = lake.positions(deletes).unwrap();
-        assert_eq!(deletes.of.len(), of.len());
-        for (of, (path, count)) in of.into_iter().zip(&deletes.of) {
+        assert_eq!(deletes.targets.len(), of.len());
+        for (of, (path, count)) in of.into_iter().zip(&deletes.targets) {
             assert_eq!((&of.path, of.positions.len() as u64), (path, *count));
             let data = lake.data.iter().find(|live| live.path == of.path);
             if let Some(live) = data {
@@ -58,9 +58,9 @@ pub fn check(lake: &Lake, def: &Arc<TableDef>) {
 }
 
 /// Returns all rows of a file, including deleted ones, with the present columns.
-pub fn rows_of(lake: &Lake, live: &Live, columns: &Arc<Columns>) -> RecordBatch {
+pub fn rows_of(lake: &Lake, live: &LiveFile, columns: &Arc<Columns>) -> RecordBatch {
     let bytes = lake.data_file(live).unwrap();
-    let mut source = Source::open(bytes, columns.clone(), Vec::new(), 1 << 20).unwrap();
+    let mut source = LiveRows::open(bytes, columns.clone(), Vec::new(), 1 << 20).unwrap();
     let mut batches = Vec::new();
     while let Some(batch) = source.next().unwrap() {
         batches.push(batch);
@@ -81,14 +81,14 @@ fn transform_of(field: &SpecField) -> Transform {
     }
 }
 
-fn check_partition(lake: &Lake, live: &Live, rows: &RecordBatch, columns: &Columns) {
+fn check_partition(lake: &Lake, live: &LiveFile, rows: &RecordBatch, columns: &Columns) {
     let file = &live.entry.file;
     let spec = spec::find(&lake.specs, file.spec).unwrap();
     for (field, said) in spec.fields.iter().zip(&file.partition.values) {
         let Some(at) = place(columns, field.source) else { continue };
         let values = transform::apply(transform_of(field), rows.column(at)).unwrap();
         for row in 0..rows.num_rows() {
-            let value = transform::single(&values, row).unwrap();
+            let value = transform::value_at(&values, row).unwrap();
             assert_eq!(&value, said, "{} of row {row} in {}", field.name, live.path);
         }
     }
@@ -100,8 +100,8 @@ fn check_partition(lake: &Lake, live: &Live, rows: &RecordBatch, columns: &Colum
         {
             match value {
                 None => assert!(said.contains_null),
-                Some(Single::Float(value)) if value.is_nan() => assert!(said.contains_nan),
-                Some(Single::Bytes(_)) | Some(Single::Bool(_)) => {
+                Some(SingleValue::Float(value)) if value.is_nan() => assert!(said.contains_nan),
+                Some(SingleValue::Bytes(_)) | Some(SingleValue::Bool(_)) => {
                     let bytes = field.result.unwrap().to_bytes(value.as_ref().unwrap());
                     assert!(said.lower.as_ref().is_some_and(|lower| *lower <= bytes));
                     assert!(said.upper.as_ref().is_some_and(|upper| *upper >= bytes));
@@ -117,18 +117,18 @@ fn place(columns: &Columns, source: i32) -> Option<usize> {
     ids.iter().position(|id| id.is_some_and(|id| i64::from(id.0) == i64::from(source)))
 }
 
-fn check_order(lake: &Lake, live: &Live, rows: &RecordBatch, columns: &Columns) {
+fn check_order(lake: &Lake, live: &LiveFile, rows: &RecordBatch, columns: &Columns) {
     let is_current = live.entry.file.sort_order == Some(lake.metadata.default_sort_order_id);
     let orders = &lake.metadata.sort_orders;
     if let Some(id) = live.entry.file.sort_order {
         assert!(orders.iter().any(|order| order["order-id"] == id), "{id} of {orders:?}");
     }
     if is_current && lake.metadata.has_layout(&columns.layout) {
-        assert!(Order::of(columns).unwrap().keys(rows).unwrap().ascend(), "{}", live.path);
+        assert!(RowOrder::of(columns).unwrap().keys(rows).unwrap().ascend(), "{}", live.path);
     }
 }
 
-fn check_bounds(live: &Live, rows: &RecordBatch, columns: &Columns) {
+fn check_bounds(live: &LiveFile, rows: &RecordBatch, columns: &Columns) {
     let metrics = &live.entry.file.metrics;
     let of = |bounds: &[(i32, Vec<u8>)], id: i32| {
         bounds.iter().find(|(field, _)| *field == id).map(|(_, bytes)| bytes.clone())
@@ -143,7 +143,7 @@ fn check_bounds(live: &Live, rows: &RecordBatch, columns: &Columns) {
         let (Some(lower), Some(upper)) = (lower, upper) else { continue };
         let column = rows.column(leaf.path[0]);
         for row in 0..rows.num_rows() {
-            if let Some(Single::Bytes(value)) = transform::single(column, row).unwrap() {
+            if let Some(SingleValue::Bytes(value)) = transform::value_at(column, row).unwrap() {
                 assert!(lower <= value && value <= upper, "{value:?} in {}", live.path);
             }
         }

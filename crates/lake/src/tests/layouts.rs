@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use iceberg::single::Single;
+use iceberg::single_value::SingleValue;
 use table::materializer::Progress;
 use testkit::Rng;
 use types::{DataType, Value};
@@ -39,7 +39,7 @@ fn a_commit_writes_one_file_for_each_partition_and_late_rows_go_where_they_belon
     let rows: Vec<_> = (0..400).map(|n| row(n, (n % 4 > 0).then_some(n % 4 * DAY + n))).collect();
     bench.insert(&rows);
     let lake = bench.land();
-    let day = |n: i64| format!("0: {:?}", [Some(Single::Int(n))]);
+    let day = |n: i64| format!("0: {:?}", [Some(SingleValue::Int(n))]);
     let expected = [(day(1), 1), (day(2), 1), (day(3), 1), ("0: [None]".into(), 1)];
     assert_eq!(files(&lake), expected.clone().into());
     assert_eq!(lake.metadata.default_spec_id, 0);
@@ -175,7 +175,7 @@ fn columns_that_are_added_with_a_value_renamed_widened_and_dropped_leave_the_lay
     let lake = bench.land();
     // Other programs cannot read files that are partitioned by a missing column.
     assert!(lake.data.iter().all(|live| live.entry.file.spec == 1), "{:?}", files(&lake));
-    assert!(lake.manifests.iter().all(|m| m.file.spec == 1) && lake.emptied.is_empty());
+    assert!(lake.manifests.iter().all(|m| m.file.spec == 1) && lake.emptied_manifests.is_empty());
     bench.restart();
     bench.delete([23]);
     rows_with(&mut bench, 100..110);

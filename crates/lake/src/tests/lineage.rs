@@ -68,7 +68,7 @@ fn a_lake_that_was_ahead_once_is_never_taken_for_its_own() {
         refused(&mut back);
         assert_eq!(read(&lost.store(), &lost.dir()).unwrap().len(), 5, "nothing of it is touched");
         // The cure that the error tells.
-        crate::load::remove_dir(&lost.store(), &lost.dir()).unwrap();
+        crate::lake_files::remove_dir(&lost.store(), &lost.dir()).unwrap();
         assert_eq!(back.land().rows(), 70);
     }
 }
@@ -123,16 +123,14 @@ fn what_was_restored_goes_on_with_a_lake_that_is_not_ahead() {
         let mut restored = state(&lost, 0..10);
         begin(&mut restored);
         restored.keys(50..90);
-        match is_ahead {
-            false => assert_eq!(restored.land().rows(), 50),
-            true => refused(&mut restored),
+        if is_ahead {
+            refused(&mut restored)
+        } else {
+            assert_eq!(restored.land().rows(), 50)
         }
         begin(&mut restored);
         restored.position = None;
-        match is_ahead {
-            false => assert_eq!(restored.land().rows(), 50),
-            true => refused(&mut restored),
-        }
+        if is_ahead { refused(&mut restored) } else { assert_eq!(restored.land().rows(), 50) }
     }
 }
 

@@ -6,7 +6,7 @@ use table::materializer::Materializer as _;
 
 use super::support::{Bench, def, read};
 use crate::objects::Objects;
-use crate::{Options, abandoned, newest_version};
+use crate::{Options, abandoned_lakes, newest_version};
 
 /// Returns a bench of another table with the same name, on the same machine and in the same process.
 fn next_of_its_name(bench: &Bench) -> Bench {
@@ -66,14 +66,14 @@ fn what_was_written_before_is_found_and_removed_by_the_tables_id() {
     let (env, warehouse) = (old.sim.env(), std::path::Path::new("lake"));
     let (table, another) = (old.tip.def().id, old.tip.def().id.next());
     let files = old.files();
-    assert!(abandoned::find(&env, warehouse, another, None).unwrap().is_empty());
-    assert!(!abandoned::remove(&env, warehouse, another, None).unwrap());
+    assert!(abandoned_lakes::find(&env, warehouse, another, None).unwrap().is_empty());
+    assert!(!abandoned_lakes::remove(&env, warehouse, another, None).unwrap());
     assert_eq!(old.files(), files, "it is another table's");
-    assert_eq!(abandoned::find(&env, warehouse, table, None).unwrap(), [old.dir()]);
-    assert!(!abandoned::remove(&env, warehouse, table, Some(&old.dir())).unwrap(), "it is written now");
-    assert!(abandoned::remove(&env, warehouse, table, None).unwrap());
+    assert_eq!(abandoned_lakes::find(&env, warehouse, table, None).unwrap(), [old.dir()]);
+    assert!(!abandoned_lakes::remove(&env, warehouse, table, Some(&old.dir())).unwrap(), "it is written now");
+    assert!(abandoned_lakes::remove(&env, warehouse, table, None).unwrap());
     assert_eq!(newest_version(&old.store(), &old.dir()).unwrap(), None);
-    assert!(!abandoned::remove(&env, warehouse, table, None).unwrap());
+    assert!(!abandoned_lakes::remove(&env, warehouse, table, None).unwrap());
 }
 
 #[test]

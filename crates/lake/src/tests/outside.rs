@@ -13,7 +13,7 @@ use sim::Rng;
 use types::{DataType, Kind, Value};
 
 use super::support::{Bench, LAYOUTS, materializer, read, rows_of, small};
-use crate::data_file::Place;
+use crate::data_file::FilePartition;
 use crate::reader::Reader;
 use crate::{Lake, Options};
 use writer::Writer;
@@ -139,8 +139,8 @@ fn files_of_positions_and_manifests_are_merged_when_somebody_asks() {
         bench.delete([10, 52]);
         let before = bench.land();
         assert!(before.deletes.len() > 2);
-        let places: Vec<Place> = (before.deletes.iter())
-            .map(|d| Place { spec: d.entry.file.spec, partition: d.entry.file.partition.clone() })
+        let places: Vec<FilePartition> = (before.deletes.iter())
+            .map(|d| FilePartition { spec: d.entry.file.spec, partition: d.entry.file.partition.clone() })
             .collect();
         let mut writer = Writer::new(&bench, 77);
         writer.deletes.clear();
@@ -223,7 +223,7 @@ fn what_waits_is_bounded_can_be_taken_back_and_ends_with_the_table() {
     bench.materializer.dropped(&bench.place()).unwrap();
     let outcome = told.lock().unwrap().take();
     assert!(
-        matches!(&outcome, Some(crate::Outcome::Refused(e)) if e.kind() == Kind::NotFound),
+        matches!(&outcome, Some(crate::ReplacementOutcome::Refused(e)) if e.kind() == Kind::NotFound),
         "{outcome:?}"
     );
     assert!(!bench.materializer.is_step_requested(bench.tip.def()));
@@ -352,7 +352,7 @@ fn ends_at_every_call(layout: usize, end: &End) {
             bench.sim.disk.fail_write(u64::MAX);
             bench.sim.disk.fail_sync(u64::MAX);
             bench.land();
-            assert_eq!(taken.is_ok(), bench.lake().has_taken(77), "call {call}: {taken:?}");
+            assert_eq!(taken.is_ok(), bench.lake().has_adopted(77), "call {call}: {taken:?}");
         } else {
             bench.sim = match end {
                 End::Kill => bench.sim.kill(),
@@ -363,7 +363,7 @@ fn ends_at_every_call(layout: usize, end: &End) {
         }
         // K1: readers find the same rows, whoever wrote the files.
         bench.land();
-        outcomes[usize::from(bench.lake().has_taken(77))] += 1;
+        outcomes[usize::from(bench.lake().has_adopted(77))] += 1;
         bench.delete([11, 50]).keys(70..75);
         bench.land();
         bench.erase().unwrap();

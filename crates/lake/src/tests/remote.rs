@@ -29,26 +29,26 @@ use crate::objects::Objects;
 pub struct Flaky {
     pub store: Arc<InMemory>,
     pub calls: AtomicU64,
-    fault: Mutex<Option<Fault>>,
+    fault: Mutex<Option<CallFault>>,
     /// True if puts that fail are carried out later (by [`Flaky::catches_up`]), and the puts that wait for that.
     is_late: AtomicBool,
     late: Mutex<Vec<(Key, PutPayload, PutOptions)>>,
     /// True if removals fail, as with a key that may not remove, or with locked objects.
     refuses_removals: AtomicBool,
-    meanwhile: Mutex<Option<Meanwhile>>,
+    before_put: Mutex<Option<BeforePut>>,
 }
 
 /// A part of an object's name, and an action that runs once before a put of such an object.
-struct Meanwhile(&'static str, Box<dyn FnOnce() + Send>);
+struct BeforePut(&'static str, Box<dyn FnOnce() + Send>);
 
-impl fmt::Debug for Meanwhile {
+impl fmt::Debug for BeforePut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fault {
+pub(super) struct CallFault {
     /// The call that fails, counted from 1.
     pub call: u64,
     /// True if the call does its work and only its response is lost.
@@ -57,7 +57,7 @@ pub(super) struct Fault {
     pub ends: bool,
 }
 
-enum Meets {
+enum CallFate {
     Nothing,
     Error,
     /// The work is done, and an error is returned.
@@ -65,32 +65,32 @@ enum Meets {
 }
 
 impl Flaky {
-    fn meets(&self) -> Meets {
+    fn next_fate(&self) -> CallFate {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         match *self.fault.lock().unwrap() {
-            Some(fault) if call == fault.call && fault.is_done => Meets::Loss,
-            Some(fault) if call == fault.call || fault.ends && call > fault.call => Meets::Error,
-            _ => Meets::Nothing,
+            Some(fault) if call == fault.call && fault.is_done => CallFate::Loss,
+            Some(fault) if call == fault.call || fault.ends && call > fault.call => CallFate::Error,
+            _ => CallFate::Nothing,
         }
     }
 
-    async fn around<T>(&self, work: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
-        match self.meets() {
-            Meets::Nothing => work.await,
-            Meets::Error => Err(broken()),
-            Meets::Loss => work.await.and(Err(broken())),
+    async fn with_fault<T>(&self, work: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
+        match self.next_fate() {
+            CallFate::Nothing => work.await,
+            CallFate::Error => Err(broken()),
+            CallFate::Loss => work.await.and(Err(broken())),
         }
     }
 
     /// Makes calls fail in this way, counted from now.
-    pub fn fail(&self, fault: Fault) {
+    pub fn fail(&self, fault: CallFault) {
         self.calls.store(0, Ordering::Relaxed);
         *self.fault.lock().unwrap() = Some(fault);
     }
 
     /// Makes all calls fail from now on.
     pub fn goes_away(&self) {
-        self.fail(Fault { call: 1, is_done: false, ends: true });
+        self.fail(CallFault { call: 1, is_done: false, ends: true });
     }
 
     /// Carries out the puts that failed before, as a slow store does; nobody gets the responses. Returns the number of puts,
@@ -105,8 +105,8 @@ impl Flaky {
     }
 
     /// Runs an action once, before a put of an object whose name contains `name`, as if that put had been slow.
-    pub fn meanwhile(&self, name: &'static str, what: impl FnOnce() + Send + 'static) {
-        *self.meanwhile.lock().unwrap() = Some(Meanwhile(name, Box::new(what)));
+    pub fn before_put(&self, name: &'static str, what: impl FnOnce() + Send + 'static) {
+        *self.before_put.lock().unwrap() = Some(BeforePut(name, Box::new(what)));
     }
 
     pub fn works_again(&self) {
@@ -127,20 +127,21 @@ fn broken() -> StoreError {
 #[async_trait::async_trait]
 impl ObjectStore for Flaky {
     async fn put_opts(&self, key: &Key, payload: PutPayload, options: PutOptions) -> StoreResult<PutResult> {
-        let meanwhile = self.meanwhile.lock().unwrap().take_if(|Meanwhile(of, _)| key.as_ref().contains(*of));
-        if let Some(Meanwhile(_, meanwhile)) = meanwhile {
+        let before_put =
+            self.before_put.lock().unwrap().take_if(|BeforePut(of, _)| key.as_ref().contains(*of));
+        if let Some(BeforePut(_, before_put)) = before_put {
             // The action runs in another thread, since it uses a runtime of its own.
-            std::thread::spawn(meanwhile).join().unwrap();
+            std::thread::spawn(before_put).join().unwrap();
         }
-        match self.meets() {
-            Meets::Nothing => self.store.put_opts(key, payload, options).await,
-            Meets::Error => {
+        match self.next_fate() {
+            CallFate::Nothing => self.store.put_opts(key, payload, options).await,
+            CallFate::Error => {
                 if self.is_late.load(Ordering::Relaxed) {
                     self.late.lock().unwrap().push((key.clone(), payload, options));
                 }
                 Err(broken())
             }
-            Meets::Loss => self.store.put_opts(key, payload, options).await.and(Err(broken())),
+            CallFate::Loss => self.store.put_opts(key, payload, options).await.and(Err(broken())),
         }
     }
 
@@ -153,7 +154,7 @@ impl ObjectStore for Flaky {
     }
 
     async fn get_opts(&self, key: &Key, options: GetOptions) -> StoreResult<GetResult> {
-        self.around(self.store.get_opts(key, options)).await
+        self.with_fault(self.store.get_opts(key, options)).await
     }
 
     async fn get_ranges(&self, key: &Key, ranges: &[Range<u64>]) -> StoreResult<Vec<Bytes>> {
@@ -167,10 +168,10 @@ impl ObjectStore for Flaky {
         if self.refuses_removals.load(Ordering::Relaxed) {
             return futures::stream::iter([Err(broken())]).boxed();
         }
-        match self.meets() {
-            Meets::Nothing => self.store.delete_stream(keys),
-            Meets::Error => futures::stream::iter([Err(broken())]).boxed(),
-            Meets::Loss => {
+        match self.next_fate() {
+            CallFate::Nothing => self.store.delete_stream(keys),
+            CallFate::Error => futures::stream::iter([Err(broken())]).boxed(),
+            CallFate::Loss => {
                 let store = self.store.clone();
                 let lost = async move {
                     store.delete_stream(keys).collect::<Vec<_>>().await;
@@ -186,7 +187,7 @@ impl ObjectStore for Flaky {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Key>) -> StoreResult<ListResult> {
-        self.around(self.store.list_with_delimiter(prefix)).await
+        self.with_fault(self.store.list_with_delimiter(prefix)).await
     }
 
     async fn copy_opts(&self, from: &Key, to: &Key, options: CopyOptions) -> StoreResult<()> {
@@ -250,7 +251,7 @@ fn ends_at_every_call(layouts: Layouts, is_done: bool, stride: usize) {
     for call in (1..=calls).step_by(stride) {
         let what = format!("call {call} of {calls}, done: {is_done}");
         let (mut bench, store) = begin(layouts);
-        store.fail(Fault { call, is_done, ends: true });
+        store.fail(CallFault { call, is_done, ends: true });
         let mut states = States::new();
         if crashes::run(&mut bench, &mut states, layouts).is_ok() {
             continue;
@@ -289,7 +290,7 @@ fn a_put_that_is_done_after_its_process_ended_names_nothing_that_is_gone() {
         let what = format!("call {call} of {calls}");
         let (mut bench, store) = begin(layouts);
         store.is_late.store(true, Ordering::Relaxed);
-        store.fail(Fault { call, is_done: false, ends: true });
+        store.fail(CallFault { call, is_done: false, ends: true });
         let mut states = States::new();
         if crashes::run(&mut bench, &mut states, layouts).is_ok() {
             continue;
@@ -324,7 +325,7 @@ fn a_failure_at_every_call_is_survived() {
         loop {
             let layouts: Layouts = [&[0][..], &[2, 3], &[6, 1]][(call % 3) as usize];
             let (mut bench, store) = begin(layouts);
-            store.fail(Fault { call, is_done, ends: false });
+            store.fail(CallFault { call, is_done, ends: false });
             for step in 0..crashes::STEPS {
                 crashes::changes(&mut bench, step, layouts);
                 let mut tries = 0;
@@ -448,7 +449,7 @@ fn what_cannot_be_swept_makes_no_more_metadata() {
     let stray = bench.dir().join("data/0123456789abcdef-1.parquet");
     bench.store().write(&stray, b"left by a process that was killed".to_vec()).unwrap();
     bench.materializer = super::support::materializer(options_in(&store));
-    bench.store().make_sure().unwrap();
+    bench.store().ensure_usable().unwrap();
     store.refuses_removals.store(true, Ordering::Relaxed);
     bench.position = None;
     for _ in 0..30 {
@@ -493,7 +494,7 @@ fn an_erasure_in_an_object_store_survives_a_failure_at_every_call() {
     for call in 1..=calls {
         for is_done in [false, true] {
             let (mut bench, store) = prepared();
-            store.fail(Fault { call, is_done, ends: false });
+            store.fail(CallFault { call, is_done, ends: false });
             let mut tries = 0;
             while bench.erase().is_err() {
                 tries += 1;
@@ -523,7 +524,7 @@ fn a_replacement_of_files_in_an_object_store_is_there_or_not_as_it_is_told() {
             bench.land();
             let before = bench.lake();
             let replace = super::outside::writer::Writer::new(&bench, 77).rewrite_all().finish();
-            store.fail(Fault { call, is_done, ends: false });
+            store.fail(CallFault { call, is_done, ends: false });
             let told = bench.offered(&replace);
             let mut outcome = None;
             for _ in 0..10 {
@@ -533,10 +534,10 @@ fn a_replacement_of_files_in_an_object_store_is_there_or_not_as_it_is_told() {
             let is_beyond = store.calls.load(Ordering::Relaxed) < call;
             store.works_again();
             bench.land();
-            let is_there = bench.lake().has_taken(77);
+            let is_there = bench.lake().has_adopted(77);
             match outcome {
-                Some(crate::Outcome::Taken(_)) => assert!(is_there, "call {call}"),
-                Some(crate::Outcome::Refused(error)) => assert!(!is_there, "call {call}: {error}"),
+                Some(crate::ReplacementOutcome::Committed(_)) => assert!(is_there, "call {call}"),
+                Some(crate::ReplacementOutcome::Refused(error)) => assert!(!is_there, "call {call}: {error}"),
                 other => panic!("call {call}: {other:?}"),
             }
             outcomes[usize::from(is_there)] += 1;

@@ -91,31 +91,31 @@ fn a_directory_starts_where_it_or_the_one_it_was_copied_from_started_last() {
     let (here, there) = (machine(1), machine(2));
     let first = objects(&store);
     for _ in 0..2 {
-        first.make_sure(&here.env()).unwrap();
+        first.ensure_usable(&here.env()).unwrap();
     }
     copy_memory(&here, &there);
     // The copy may as well be the directory itself, moved.
     let copied = objects(&store);
-    copied.make_sure(&there.env()).unwrap();
-    copied.make_sure(&there.env()).unwrap();
-    for error in [first.make_sure(&here.env()).unwrap_err(), first.look().unwrap_err()] {
+    copied.ensure_usable(&there.env()).unwrap();
+    copied.ensure_usable(&there.env()).unwrap();
+    for error in [first.ensure_usable(&here.env()).unwrap_err(), first.check_last_start().unwrap_err()] {
         assert_eq!(error.kind(), Kind::InUse, "{error}");
     }
     // The first directory is the older state now.
-    let error = objects(&store).make_sure(&here.env()).unwrap_err();
+    let error = objects(&store).ensure_usable(&here.env()).unwrap_err();
     assert_eq!(error.kind(), Kind::InUse, "{error}");
     assert!(error.hint_text().unwrap().contains("polynya-starts/"), "{error}");
-    objects(&store).make_sure(&there.env()).unwrap();
+    objects(&store).ensure_usable(&there.env()).unwrap();
 
     // A directory without any record may start only if no other one started before.
     let new = machine(3);
-    assert!(objects(&store).make_sure(&new.env()).is_err());
+    assert!(objects(&store).ensure_usable(&new.env()).is_err());
     for found in first.list("polynya-starts").unwrap() {
         first.remove(&format!("polynya-starts/{}", found.name)).unwrap();
     }
     let again = objects(&store);
-    again.make_sure(&here.env()).unwrap();
-    assert!(copied.look().is_err(), "numbers are not used again");
+    again.ensure_usable(&here.env()).unwrap();
+    assert!(copied.check_last_start().is_err(), "numbers are not used again");
     assert_eq!(again.list("polynya-starts").unwrap().len(), 1);
 }
 
@@ -126,22 +126,22 @@ fn a_start_that_comes_late_is_none() {
     let _limit = testkit::limit(60);
     let store = Arc::new(Flaky::default());
     let (here, there) = (machine(1), machine(2));
-    objects(&store).make_sure(&here.env()).unwrap();
+    objects(&store).ensure_usable(&here.env()).unwrap();
     copy_memory(&here, &there);
     let late = objects(&store);
     let (of_another, kept) = (store.clone(), Arc::new(std::sync::Mutex::new(None)));
     let keep = kept.clone();
-    store.meanwhile("polynya-starts", move || {
-        objects(&of_another).make_sure(&there.env()).unwrap();
+    store.before_put("polynya-starts", move || {
+        objects(&of_another).ensure_usable(&there.env()).unwrap();
         let second = objects(&of_another);
-        second.make_sure(&there.env()).unwrap();
+        second.ensure_usable(&there.env()).unwrap();
         *keep.lock().unwrap() = Some(second);
     });
     for _ in 0..2 {
-        assert_eq!(late.make_sure(&here.env()).unwrap_err().kind(), Kind::InUse);
+        assert_eq!(late.ensure_usable(&here.env()).unwrap_err().kind(), Kind::InUse);
     }
     let second = kept.lock().unwrap().take().unwrap();
-    second.look().unwrap();
+    second.check_last_start().unwrap();
     assert_eq!(second.list("polynya-starts").unwrap().len(), 1, "the late one took its object back");
 }
 
@@ -152,13 +152,13 @@ fn a_place_that_was_another_databases_has_no_starts_in_the_way() {
     let store = Arc::new(Flaky::default());
     let (here, there) = (machine(1), machine(2));
     let gone = objects_of(&store, "gone");
-    gone.make_sure(&here.env()).unwrap();
-    assert_eq!(objects(&store).make_sure(&there.env()).unwrap_err().kind(), Kind::InUse);
+    gone.ensure_usable(&here.env()).unwrap();
+    assert_eq!(objects(&store).ensure_usable(&there.env()).unwrap_err().kind(), Kind::InUse);
     gone.remove("polynya-warehouse.json").unwrap();
     let next = objects(&store);
-    next.make_sure(&there.env()).unwrap();
-    next.look().unwrap();
-    assert_eq!(gone.look().unwrap_err().kind(), Kind::InUse, "it was not gone");
+    next.ensure_usable(&there.env()).unwrap();
+    next.check_last_start().unwrap();
+    assert_eq!(gone.check_last_start().unwrap_err().kind(), Kind::InUse, "it was not gone");
 }
 
 /// Each call of a start fails, before or after it did its work. Then the start is repeated, or its process ends and another one
@@ -170,19 +170,19 @@ fn a_start_that_fails_anywhere_is_followed_by_another() {
         let mut call = 1;
         loop {
             let (store, sim) = (Arc::new(Flaky::default()), machine(call));
-            objects(&store).make_sure(&sim.env()).unwrap();
-            store.fail(super::remote::Fault { call, is_done, ends: true });
+            objects(&store).ensure_usable(&sim.env()).unwrap();
+            store.fail(super::remote::CallFault { call, is_done, ends: true });
             let begun = objects(&store);
-            let is_beyond = begun.make_sure(&sim.env()).is_ok();
+            let is_beyond = begun.ensure_usable(&sim.env()).is_ok();
             store.works_again();
             if is_again {
-                begun.make_sure(&sim.env()).unwrap();
+                begun.ensure_usable(&sim.env()).unwrap();
             }
             let next = objects(&store);
-            next.make_sure(&sim.env()).unwrap();
-            next.look().unwrap();
+            next.ensure_usable(&sim.env()).unwrap();
+            next.check_last_start().unwrap();
             // A process whose start did not succeed makes no such check, and changes nothing.
-            assert!(!is_again || begun.look().is_err());
+            assert!(!is_again || begun.check_last_start().is_err());
             if is_beyond {
                 break;
             }

@@ -13,10 +13,10 @@ use types::{DataType, Lsn, Result, RowId, TableDef, TableId, Value};
 
 use crate::digest::Digest;
 use crate::reader::Reader;
-use crate::{Erased, Lake, Materializer, Options, Store};
+use crate::{ErasureReport, Lake, Materializer, Options, Store};
 
 /// A hash of each row, by row id.
-pub type Rows = BTreeMap<u64, u64>;
+pub type RowHashes = BTreeMap<u64, u64>;
 
 /// Returns options with limits so low that small tests merge files and expire snapshots.
 pub fn small() -> Options {
@@ -37,36 +37,37 @@ pub fn materializer(options: Options) -> Arc<Materializer> {
 }
 
 /// Returns the rows that a reader finds which knows only the table's directory.
-pub fn read(store: &Store, dir: &Path) -> Result<Rows> {
-    let mut rows = Rows::new();
+pub fn read(store: &Store, dir: &Path) -> Result<RowHashes> {
+    let mut rows = RowHashes::new();
     Reader::open(store, dir)?.read(&mut |batch| Digest::by_row(&batch, &mut rows))?;
     Ok(rows)
 }
 
 /// Returns the rows of the lake's newest state, as a reader finds them. In a catalog, the metadata are given to the reader.
-pub fn read_newest(lake: &Lake) -> Result<Rows> {
-    match lake.is_in_catalog() {
-        false => read(&lake.store, &lake.dir),
-        true => read_told(&lake.store, &lake.dir, lake.metadata.clone()),
+pub fn read_newest(lake: &Lake) -> Result<RowHashes> {
+    if lake.is_in_catalog() {
+        read_with_metadata(&lake.store, &lake.dir, lake.metadata.clone())
+    } else {
+        read(&lake.store, &lake.dir)
     }
 }
 
-pub fn read_told(store: &Store, dir: &Path, metadata: Metadata) -> Result<Rows> {
-    let mut rows = Rows::new();
+pub fn read_with_metadata(store: &Store, dir: &Path, metadata: Metadata) -> Result<RowHashes> {
+    let mut rows = RowHashes::new();
     Reader::of(store, dir, metadata)?.read(&mut |batch| Digest::by_row(&batch, &mut rows))?;
     Ok(rows)
 }
 
 /// Returns the rows of a table.
-pub fn rows_of(table: &Snapshot) -> Result<Rows> {
-    let mut rows = Rows::new();
+pub fn rows_of(table: &Snapshot) -> Result<RowHashes> {
+    let mut rows = RowHashes::new();
     let batch = table.scan_from(RowId(1), usize::MAX, table.all_columns())?;
     Digest::by_row(&batch, &mut rows)?;
     Ok(rows)
 }
 
 /// Returns the table's rows, composed of those in the lake and the later changes. Checks K1.
-pub fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Rows> {
+pub fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<RowHashes> {
     let lake = position.published::<Lake>().expect("a lake is published");
     let mut rows = read_version(&lake)?;
     let last = position.checkpoint.row.0;
@@ -80,8 +81,8 @@ pub fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Rows> {
 }
 
 /// Returns the rows of this state of the lake, read from its files.
-pub fn read_version(lake: &Lake) -> Result<Rows> {
-    let mut rows = Rows::new();
+pub fn read_version(lake: &Lake) -> Result<RowHashes> {
+    let mut rows = RowHashes::new();
     let reader = Reader::open_version(&lake.store, &lake.dir, lake.version)?;
     assert_eq!((reader.row, reader.lsn), (lake.row, lake.lsn));
     reader.read(&mut |batch| Digest::by_row(&batch, &mut rows))?;
@@ -244,7 +245,7 @@ impl Bench {
     }
 
     /// Requests an erasure of everything that is deleted by now, and steps until its outcome is known.
-    pub fn erase(&mut self) -> Result<Erased> {
+    pub fn erase(&mut self) -> Result<ErasureReport> {
         let told = Arc::new(std::sync::Mutex::new(None));
         let tell = told.clone();
         let tell = Box::new(move |outcome| *tell.lock().unwrap() = Some(outcome));

@@ -8,15 +8,15 @@ use types::{Kind, Result};
 
 use super::support::{Bench, LAYOUTS, read, rows_of, small};
 use crate::upkeep::Depth;
-use crate::{Lake, Maintained, Options};
+use crate::{Lake, MaintenanceReport, Options};
 
 fn plain() -> Options {
     Options::new("lake", "lake")
 }
 
 /// Requests maintenance, and steps until its outcome is known.
-pub(super) fn maintain(bench: &mut Bench) -> Result<Maintained> {
-    let told: Arc<Mutex<Option<Result<Maintained>>>> = Arc::default();
+pub(super) fn maintain(bench: &mut Bench) -> Result<MaintenanceReport> {
+    let told: Arc<Mutex<Option<Result<MaintenanceReport>>>> = Arc::default();
     let tell = told.clone();
     let id = bench.tip.def().id;
     bench.materializer.maintain(id, Box::new(move |outcome| *tell.lock().unwrap() = Some(outcome)));
@@ -30,7 +30,7 @@ pub(super) fn maintain(bench: &mut Bench) -> Result<Maintained> {
     panic!("maintenance does not end in 200 steps");
 }
 
-fn is_same(bench: &Bench, lake: &Lake) {
+fn check_same_rows(bench: &Bench, lake: &Lake) {
     let rows = read(&bench.store(), &lake.dir).unwrap();
     assert_eq!(rows, rows_of(&bench.snapshot()).unwrap());
 }
@@ -64,7 +64,7 @@ fn small_files_positions_and_manifests_become_as_few_as_can_be() {
         assert_eq!((is_tidy, done.commits == 0), (partition_by == ["s"], is_tidy), "{done:?}");
         assert_eq!(lake.data.len(), partitions.len(), "one file for each partition: {partition_by:?}");
         assert!(lake.deletes.len() <= partitions.len() && lake.manifests.len() <= 2, "{done:?}");
-        is_same(&bench, &lake);
+        check_same_rows(&bench, &lake);
         // Old snapshots are kept as long as without maintenance.
         let snapshots = |lake: &Lake| lake.metadata.snapshots.len();
         assert_eq!(snapshots(&lake), snapshots(&before) + done.commits as usize);
@@ -86,7 +86,7 @@ fn a_large_table_is_maintained_in_several_commits() {
     let done = maintain(&mut bench).unwrap();
     assert!(done.commits > 2, "{done:?}");
     assert_eq!(bench.lake().data.len(), 8);
-    is_same(&bench, &bench.lake());
+    check_same_rows(&bench, &bench.lake());
 }
 
 /// Snapshots expired only with commits: a table that got no more rows kept everything for ever.
@@ -101,28 +101,28 @@ fn what_grew_old_goes_though_no_row_comes() {
     assert!(count > 3, "{count}");
     let env = bench.sim.env();
     let (id, position) = (bench.tip.def().id, bench.position.clone().unwrap());
-    assert!(!bench.materializer.tend(&env, id, &position), "it is young");
+    assert!(!bench.materializer.request_due_maintenance(&env, id, &position), "it is young");
     bench.sim.clock.advance(Duration::from_secs(300));
-    assert!(bench.materializer.tend(&env, id, &position));
+    assert!(bench.materializer.request_due_maintenance(&env, id, &position));
     for _ in 0..3 {
         bench.step(true).unwrap();
     }
     let lake = bench.lake();
     assert_eq!(lake.metadata.snapshots.len(), 3);
     assert!(!lake.data.is_empty());
-    is_same(&bench, &lake);
+    check_same_rows(&bench, &lake);
     super::files::check(&lake, bench.tip.def());
     let position = bench.position.clone().unwrap();
-    assert!(!bench.materializer.tend(&env, id, &position), "there is nothing more to do");
+    assert!(!bench.materializer.request_due_maintenance(&env, id, &position), "there is nothing more to do");
     // After a long quiet time small files are merged as well.
     bench.sim.clock.advance(Duration::from_secs(3_700));
-    assert!(bench.materializer.tend(&env, id, &position));
-    assert_eq!(bench.materializer.depth(id), Some(Depth::Whole));
+    assert!(bench.materializer.request_due_maintenance(&env, id, &position));
+    assert_eq!(bench.materializer.depth(id), Some(Depth::Full));
     for _ in 0..3 {
         bench.step(true).unwrap();
     }
     assert_eq!(bench.lake().data.len(), 1);
-    is_same(&bench, &bench.lake());
+    check_same_rows(&bench, &bench.lake());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn files_that_nothing_names_go_and_those_of_others_only_when_they_are_old() {
     assert!(is_there(&bench, &beside_live), "the checksums of a file stay as long as it does");
     assert!(others.iter().all(|name| !is_there(&bench, name)));
     assert!(is_there(&bench, "data/notes.txt"), "what is no file of a table is nobody's business here");
-    is_same(&bench, &bench.lake());
+    check_same_rows(&bench, &bench.lake());
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn whoever_asked_is_told_of_a_failure() {
     bench.sim.disk.fail_write(1);
     assert_eq!(maintain(&mut bench).unwrap_err().kind(), Kind::Io);
     maintain(&mut bench).unwrap();
-    is_same(&bench, &bench.lake());
+    check_same_rows(&bench, &bench.lake());
 }
 
 /// After a power failure at any call the lake is at a commit with exactly the table's rows.

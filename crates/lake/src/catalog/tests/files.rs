@@ -8,24 +8,24 @@ use iceberg::spec::specs_of;
 use serde_json::{Value as Json, json};
 use types::Kind;
 
-use crate::catalog::{Change, Purged, Store, Wanted, create, overlaps};
+use crate::catalog::{NewTable, PurgeCounts, TableChange, TableStore, create, overlaps};
 use crate::options::Options;
 
-struct Place {
+struct TestStore {
     dir: testkit::TempDir,
-    store: Store,
+    store: TableStore,
 }
 
-impl Place {
-    fn new(name: &str) -> Place {
+impl TestStore {
+    fn new(name: &str) -> TestStore {
         let dir = testkit::temp_dir(name);
         std::fs::create_dir_all(dir.path().join("data")).unwrap();
         std::fs::create_dir_all(dir.path().join("else")).unwrap();
         let warehouse = dir.path().join("data/lake");
         let options = Options::new(&warehouse, warehouse.to_str().unwrap());
         let others = vec![dir.path().join("else")];
-        let store = Store::new(vfs::Env::real(), &options, others).unwrap();
-        Place { dir, store }
+        let store = TableStore::new(vfs::Env::real(), &options, others).unwrap();
+        TestStore { dir, store }
     }
 
     fn at(&self, rest: &str) -> String {
@@ -33,18 +33,18 @@ impl Place {
     }
 }
 
-fn plain() -> BTreeMap<String, String> {
+fn no_properties() -> BTreeMap<String, String> {
     BTreeMap::new()
 }
 
 #[test]
 fn a_location_leads_nowhere_but_where_tables_may_be() {
-    let place = Place::new("catalog-locations");
+    let test = TestStore::new("catalog-locations");
     for good in ["data/lake/_catalog/ns/t", "else/t", "else/a/b/"] {
-        let found = place.store.path_of(&place.at(good)).unwrap();
-        assert_eq!(found, place.dir.path().join(good.trim_end_matches('/')));
+        let found = test.store.path_of(&test.at(good)).unwrap();
+        assert_eq!(found, test.dir.path().join(good.trim_end_matches('/')));
         for scheme in ["file:", "file://", "FILE://"] {
-            assert_eq!(place.store.path_of(&format!("{scheme}{}", place.at(good))).unwrap(), found);
+            assert_eq!(test.store.path_of(&format!("{scheme}{}", test.at(good))).unwrap(), found);
         }
     }
     for bad in [
@@ -59,36 +59,40 @@ fn a_location_leads_nowhere_but_where_tables_may_be() {
         "elsewhere/t",
         "else/../data/log",
     ] {
-        let error = place.store.path_of(&place.at(bad)).unwrap_err();
+        let error = test.store.path_of(&test.at(bad)).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{bad}");
     }
     for bad in
         ["", "/", "relative/t", "s3://bucket/t", "file://host/t", "file:t", "/etc/passwd", "/a\0b", "/\n"]
     {
-        assert_eq!(place.store.path_of(bad).unwrap_err().kind(), Kind::Invalid, "{bad:?}");
+        assert_eq!(test.store.path_of(bad).unwrap_err().kind(), Kind::Invalid, "{bad:?}");
     }
     // Directories that contain the data directory, or lie in it, are refused for tables of other engines.
-    let warehouse = place.dir.path().join("data/lake");
+    let warehouse = test.dir.path().join("data/lake");
     let options = Options::new(&warehouse, warehouse.to_str().unwrap());
     for other in [
-        place.dir.path().to_owned(),
-        place.dir.path().join("data/x"),
+        test.dir.path().to_owned(),
+        test.dir.path().join("data/x"),
         PathBuf::from("else"),
         PathBuf::from("/"),
     ] {
-        assert!(Store::new(vfs::Env::real(), &options, vec![other.clone()]).is_err(), "{}", other.display());
+        assert!(
+            TableStore::new(vfs::Env::real(), &options, vec![other.clone()]).is_err(),
+            "{}",
+            other.display()
+        );
     }
 }
 
 #[test]
 fn locations_of_two_tables_never_meet() {
-    let place = Place::new("catalog-new-locations");
+    let test = TestStore::new("catalog-new-locations");
     let hostile = ["..".to_owned(), "a/b\\c".to_owned(), "ü".repeat(90)];
-    let one = place.store.new_location(&hostile, "../../main/events");
-    let other = place.store.new_location(&hostile, "../../main/events");
+    let one = test.store.new_location(&hostile, "../../main/events");
+    let other = test.store.new_location(&hostile, "../../main/events");
     for location in [&one, &other] {
-        let path = place.store.path_of(location).unwrap();
-        assert!(path.starts_with(place.dir.path().join("data/lake/_catalog")), "{}", path.display());
+        let path = test.store.path_of(location).unwrap();
+        assert!(path.starts_with(test.dir.path().join("data/lake/_catalog")), "{}", path.display());
     }
     assert!(!overlaps(&one, &other));
     assert!(
@@ -99,35 +103,34 @@ fn locations_of_two_tables_never_meet() {
 
 #[test]
 fn a_metadata_file_is_there_whole_or_not_at_all() {
-    let place = Place::new("catalog-write");
-    let location = place.store.new_location(&["ns".into()], "t");
-    let first = place.store.next_metadata(&location, &plain(), None).unwrap();
+    let test = TestStore::new("catalog-write");
+    let location = test.store.new_location(&["ns".into()], "t");
+    let first = test.store.next_metadata(&location, &no_properties(), None).unwrap();
     assert!(first.contains("/metadata/00000-"), "{first}");
-    place.store.write(&first, b"{}", None).unwrap();
-    assert_eq!(&place.store.read(&first).unwrap()[..], b"{}");
-    let second = place.store.next_metadata(&location, &plain(), Some(&first)).unwrap();
+    test.store.write(&first, b"{}", None).unwrap();
+    assert_eq!(&test.store.read(&first).unwrap()[..], b"{}");
+    let second = test.store.next_metadata(&location, &no_properties(), Some(&first)).unwrap();
     assert!(second.contains("/metadata/00001-"), "{second}");
-    place.store.write(&second, b"[]", Some(&first)).unwrap();
+    test.store.write(&second, b"[]", Some(&first)).unwrap();
     let names = |dir: &Path| -> Vec<String> {
         let mut names: Vec<_> =
             std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     };
-    let dir = place.store.path_of(&first).unwrap().parent().unwrap().to_owned();
+    let dir = test.store.path_of(&first).unwrap().parent().unwrap().to_owned();
     assert_eq!(names(&dir).len(), 2, "{:?}", names(&dir));
     // A table may name another directory for its metadata, as long as it lies in the table's own.
     let said = |dir: String| BTreeMap::from([("write.metadata.path".to_owned(), dir)]);
-    let inside =
-        place.store.next_metadata(&location, &said(format!("file://{location}/meta")), None).unwrap();
-    place.store.write(&inside, b"{}", None).unwrap();
-    place.store.adopt(&inside).unwrap();
+    let inside = test.store.next_metadata(&location, &said(format!("file://{location}/meta")), None).unwrap();
+    test.store.write(&inside, b"{}", None).unwrap();
+    test.store.adopt(&inside).unwrap();
     assert!(inside.contains("/meta/00000-"), "{inside}");
     for outside in
-        [place.at("else/t"), format!("{location}/../x"), "s3://b".to_owned(), format!("{location}x")]
+        [test.at("else/t"), format!("{location}/../x"), "s3://b".to_owned(), format!("{location}x")]
     {
         assert_eq!(
-            place.store.next_metadata(&location, &said(outside), None).unwrap_err().kind(),
+            test.store.next_metadata(&location, &said(outside), None).unwrap_err().kind(),
             Kind::Invalid
         );
     }
@@ -136,28 +139,28 @@ fn a_metadata_file_is_there_whole_or_not_at_all() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut encoder, b"{\"a\":1}").unwrap();
     std::fs::write(&packed, encoder.finish().unwrap()).unwrap();
-    assert_eq!(&place.store.read(packed.to_str().unwrap()).unwrap()[..], b"{\"a\":1}");
+    assert_eq!(&test.store.read(packed.to_str().unwrap()).unwrap()[..], b"{\"a\":1}");
     // A table's metadata may name any path. A file that is not a metadata file of this table stays.
-    let other = place.store.new_location(&["ns".into()], "u");
-    let other = place.store.next_metadata(&other, &plain(), None).unwrap();
-    place.store.write(&other, b"{}", None).unwrap();
-    place.store.remove_old(&location, &other);
+    let other = test.store.new_location(&["ns".into()], "u");
+    let other = test.store.next_metadata(&other, &no_properties(), None).unwrap();
+    test.store.write(&other, b"{}", None).unwrap();
+    test.store.remove_old(&location, &other);
     std::fs::write(dir.join("snap.avro"), "x").unwrap();
-    place.store.remove_old(&location, dir.join("snap.avro").to_str().unwrap());
-    place.store.remove_old(&location, &first);
-    assert!(place.store.read(&other).is_ok());
+    test.store.remove_old(&location, dir.join("snap.avro").to_str().unwrap());
+    test.store.remove_old(&location, &first);
+    assert!(test.store.read(&other).is_ok());
     assert_eq!(names(&dir).len(), 3, "{:?}", names(&dir));
 }
 
 #[test]
 fn purging_removes_what_a_table_has_and_nothing_beside_it() {
-    let place = Place::new("catalog-purge");
-    let location = place.store.new_location(&["ns".into()], "t");
-    let dir = place.store.path_of(&location).unwrap();
-    let metadata = place.store.next_metadata(&location, &plain(), None).unwrap();
-    place.store.write(&metadata, b"{}", None).unwrap();
+    let test = TestStore::new("catalog-purge");
+    let location = test.store.new_location(&["ns".into()], "t");
+    let dir = test.store.path_of(&location).unwrap();
+    let metadata = test.store.next_metadata(&location, &no_properties(), None).unwrap();
+    test.store.write(&metadata, b"{}", None).unwrap();
     std::fs::create_dir_all(dir.join("data/day=1")).unwrap();
-    let foreign = place.dir.path().join("else/precious.parquet");
+    let foreign = test.dir.path().join("else/precious.parquet");
     for path in [&dir.join("data/day=1/a.parquet"), &dir.join("data/b.parquet"), &foreign] {
         std::fs::write(path, "rows").unwrap();
     }
@@ -192,7 +195,7 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
     let empty = json!({ "type": "struct", "fields": [] });
     let table = Metadata::new("u".into(), "/t".into(), &empty, 100, &Layout::default(), 1);
     let spec = specs_of(&table).unwrap().remove(&0).unwrap();
-    let of = manifest::Of {
+    let of = manifest::ManifestHeader {
         path: format!("{location}/metadata/m.avro"),
         content: Content::Data,
         spec: &spec,
@@ -206,14 +209,14 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
     std::fs::write(dir.join("metadata/l.avro"), manifest::write_list(&[file], 1, None, 1)).unwrap();
     let schema =
         json!({ "type": "struct", "fields": [{ "id": 1, "name": "a", "required": false, "type": "int" }] });
-    let wanted = Wanted {
+    let wanted = NewTable {
         schema: &schema,
         partition_spec: &Json::Null,
         write_order: &Json::Null,
         properties: Default::default(),
     };
     let table = create(wanted, "6a5a4c2e-0c4f-4f0e-9d4b-111111111111", &location, 1).unwrap();
-    let mut change = Change::of(table, 2);
+    let mut change = TableChange::of(table, 2);
     let snapshot = |id: i64, list: &str| {
         json!({ "action": "add-snapshot", "snapshot": { "snapshot-id": id,
         "sequence-number": id, "timestamp-ms": 1, "manifest-list": format!("{location}/metadata/{list}"),
@@ -221,18 +224,18 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
     };
     change.apply_all(&[snapshot(1, "l.avro"), snapshot(2, "gone.avro")]).unwrap();
     let table = change.finish(Some(&metadata)).unwrap().unwrap().table;
-    let newest = place.store.next_metadata(&location, &plain(), Some(&metadata)).unwrap();
-    place.store.write(&newest, b"{}", Some(&metadata)).unwrap();
+    let newest = test.store.next_metadata(&location, &no_properties(), Some(&metadata)).unwrap();
+    test.store.write(&newest, b"{}", Some(&metadata)).unwrap();
     std::fs::write(dir.join("notes.txt"), "not named by anything").unwrap();
 
-    let purged = place.store.purge(&table, &newest).unwrap();
+    let purged = test.store.purge(&table, &newest).unwrap();
     // Two manifest lists, one of them missing, a manifest, two data files and two metadata files.
-    assert_eq!(purged, Purged { removed: 7, failed: 1, elsewhere: 1 });
+    assert_eq!(purged, PurgeCounts { removed: 7, failed: 1, elsewhere: 1 });
     assert!(foreign.exists());
     let left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["notes.txt"]);
     std::fs::remove_file(dir.join("notes.txt")).unwrap();
-    assert_eq!(place.store.purge(&table, &newest).unwrap().failed, 2, "nothing is there to be read any more");
+    assert_eq!(test.store.purge(&table, &newest).unwrap().failed, 2, "nothing is there to be read any more");
     assert!(!dir.exists());
 }
 
@@ -241,7 +244,7 @@ fn purging_removes_what_a_table_has_and_nothing_beside_it() {
 fn lost_after_power_failures(loses: fn(&str) -> bool) -> usize {
     let store_on = |sim: &sim::SimEnv| {
         let options = Options::new("db/lake", "/db/lake");
-        Store::new(sim.env(), &options, Vec::new()).unwrap()
+        TableStore::new(sim.env(), &options, Vec::new()).unwrap()
     };
     let (mut lost, mut call) = (0, 0);
     loop {
@@ -256,7 +259,7 @@ fn lost_after_power_failures(loses: fn(&str) -> bool) -> usize {
         let mut written: Vec<(String, String)> = Vec::new();
         for round in 0..3 {
             let previous = written.last().map(|(name, _)| name.clone());
-            let name = store.next_metadata(&location, &plain(), previous.as_deref()).unwrap();
+            let name = store.next_metadata(&location, &no_properties(), previous.as_deref()).unwrap();
             let text = format!("{{\"round\":{round}}}");
             if store.write(&name, text.as_bytes(), previous.as_deref()).is_err() {
                 break;

@@ -1,7 +1,7 @@
 use serde_json::{Value as Json, json};
 use types::Kind;
 
-use crate::catalog::{Change, Table, Wanted, create, requirement};
+use crate::catalog::{NewTable, TableChange, TableMetadata, create, requirement};
 
 const UUID: &str = "6a5a4c2e-0c4f-4f0e-9d4b-111111111111";
 const NOW: i64 = 1_800_000_000_000;
@@ -18,13 +18,13 @@ fn schema() -> Json {
     ] })
 }
 
-fn wanted<'a>(schema: &'a Json, spec: &'a Json, order: &'a Json, format: &str) -> Wanted<'a> {
+fn wanted<'a>(schema: &'a Json, spec: &'a Json, order: &'a Json, format: &str) -> NewTable<'a> {
     let properties = [("format-version", format), ("owner", "me")];
     let properties = properties.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-    Wanted { schema, partition_spec: spec, write_order: order, properties }
+    NewTable { schema, partition_spec: spec, write_order: order, properties }
 }
 
-fn table_of(format: &str) -> Table {
+fn table_of(format: &str) -> TableMetadata {
     create(wanted(&schema(), &Json::Null, &Json::Null, format), UUID, "/w/t", NOW).unwrap()
 }
 
@@ -42,15 +42,15 @@ fn added(snapshot: Json) -> Json {
     json!({ "action": "add-snapshot", "snapshot": snapshot })
 }
 
-fn changed(table: &Table, updates: &[Json]) -> types::Result<Table> {
-    let mut change = Change::of(table.clone(), NOW + 1_000);
+fn changed(table: &TableMetadata, updates: &[Json]) -> types::Result<TableMetadata> {
+    let mut change = TableChange::of(table.clone(), NOW + 1_000);
     change.apply_all(updates)?;
     Ok(change
         .finish(Some("/w/t/metadata/00000-a.metadata.json"))?
         .map_or_else(|| table.clone(), |made| made.table))
 }
 
-fn refused(table: &Table, updates: &[Json]) -> String {
+fn refused(table: &TableMetadata, updates: &[Json]) -> String {
     let error = changed(table, updates).expect_err("it is taken");
     assert_eq!(error.kind(), Kind::Invalid, "{error}");
     error.message().to_owned()
@@ -83,7 +83,7 @@ fn a_new_table_gets_ids_of_its_own_in_the_usual_order() {
     assert_eq!(zero.schema()["fields"][0]["id"], 1);
     // The metadata are parsed as they were written.
     let text = table.to_json().unwrap().to_string();
-    assert_eq!(Table::parse(text.as_bytes()).unwrap(), table);
+    assert_eq!(TableMetadata::parse(text.as_bytes()).unwrap(), table);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn each_format_version_is_written_as_its_readers_want_it() {
             { "id": 1, "name": "a", "required": false, "type": "int" }] },
         "partition-spec": [{ "source-id": 1, "name": "a", "transform": "identity" }],
         "current-snapshot-id": -1, "snapshots": [] });
-    let table = Table::parse(old.to_string().as_bytes()).unwrap();
+    let table = TableMetadata::parse(old.to_string().as_bytes()).unwrap();
     assert_eq!((table.current_schema_id, table.last_partition_id), (0, 1000));
     assert_eq!(table.partition_specs[0]["fields"][0]["field-id"], 1000);
     assert_eq!(table.current_snapshot_id, None);
@@ -138,7 +138,7 @@ fn a_commit_moves_a_branch_and_logs_what_was_current() {
     assert!(expired.statistics.is_empty() && !expired.refs.contains_key("old"));
     assert_eq!(expired.snapshot_log.iter().map(|entry| entry.snapshot_id).collect::<Vec<_>>(), [13]);
     // A commit that changes nothing makes no new metadata.
-    let mut change = Change::of(expired.clone(), NOW);
+    let mut change = TableChange::of(expired.clone(), NOW);
     change.apply_all(&[main_is(13), json!({ "action": "assign-uuid", "uuid": UUID })]).unwrap();
     assert!(change.finish(Some("x")).unwrap().is_none());
 }
@@ -308,7 +308,7 @@ fn no_more_earlier_metadata_files_are_named_than_the_table_says() {
     let mut table = changed(&table_of("2"), &[limit]).unwrap();
     let mut forgotten = Vec::new();
     for n in 1..=4 {
-        let mut change = Change::of(table, NOW + n);
+        let mut change = TableChange::of(table, NOW + n);
         change.apply(&set(n)).unwrap();
         let made = change.finish(Some(&format!("/w/t/metadata/{n:05}-a.metadata.json"))).unwrap().unwrap();
         forgotten.extend(made.forgotten);
@@ -329,11 +329,11 @@ fn no_more_earlier_metadata_files_are_named_than_the_table_says() {
 fn what_is_no_metadata_is_refused() {
     let good =
         changed(&table_of("2"), &[added(snapshot(11, None, 1)), main_is(11)]).unwrap().to_json().unwrap();
-    Table::parse(good.to_string().as_bytes()).unwrap();
+    TableMetadata::parse(good.to_string().as_bytes()).unwrap();
     let broken = |key: &str, value: Json| {
         let mut broken = good.clone();
         broken[key] = value;
-        Table::parse(broken.to_string().as_bytes()).unwrap_err()
+        TableMetadata::parse(broken.to_string().as_bytes()).unwrap_err()
     };
     for (key, value) in [
         ("format-version", json!(9)),
@@ -350,6 +350,6 @@ fn what_is_no_metadata_is_refused() {
         assert_eq!(broken(key, value.clone()).kind(), Kind::Invalid, "{key} {value}");
     }
     for text in ["", "{}", "[]", "null", "\u{1f}\u{8b}"] {
-        assert_eq!(Table::parse(text.as_bytes()).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(TableMetadata::parse(text.as_bytes()).unwrap_err().kind(), Kind::Invalid);
     }
 }

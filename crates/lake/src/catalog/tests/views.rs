@@ -1,7 +1,7 @@
 use serde_json::{Value as Json, json};
 use types::Kind;
 
-use crate::catalog::{View, ViewChange, requirement};
+use crate::catalog::{ViewChange, ViewMetadata, requirement};
 
 const UUID: &str = "6a5a4c2e-0c4f-4f0e-9d4b-333333333333";
 const NOW: i64 = 1_800_000_000_000;
@@ -25,13 +25,13 @@ fn updates(version: Json) -> [Json; 3] {
     ]
 }
 
-fn made() -> View {
+fn made() -> ViewMetadata {
     let mut change = ViewChange::new(UUID.into(), "/w/v".into(), NOW);
     change.apply_all(&updates(version(1, &[("spark", "select 1"), ("trino", "select 1")]))).unwrap();
     change.finish().unwrap().unwrap()
 }
 
-fn changed(view: &View, updates: &[Json]) -> types::Result<View> {
+fn changed(view: &ViewMetadata, updates: &[Json]) -> types::Result<ViewMetadata> {
     let mut change = ViewChange::of(view.clone(), NOW);
     change.apply_all(updates)?;
     Ok(change.finish()?.unwrap_or_else(|| view.clone()))
@@ -41,7 +41,7 @@ fn changed(view: &View, updates: &[Json]) -> types::Result<View> {
 fn a_view_keeps_its_versions_and_lets_old_ones_go() {
     let view = made();
     assert_eq!((view.current_version_id, view.version_log.len()), (1, 1));
-    assert_eq!(View::parse(view.to_json().unwrap().to_string().as_bytes()).unwrap(), view);
+    assert_eq!(ViewMetadata::parse(view.to_json().unwrap().to_string().as_bytes()).unwrap(), view);
     let mut newest = view.clone();
     for n in 2..=12 {
         let query = format!("select {n}");

@@ -12,7 +12,7 @@ use arrow::datatypes::{Fields, Int32Type};
 use serde_json::{Value as Json, json};
 use types::{Kind, Result};
 
-use super::made::{BY_P, BY_P_AGAIN, Made, VOID, column, field, longs, n, rows_from, texts};
+use super::table_builder::{BY_P, BY_P_AGAIN, TableBuilder, VOID, column, field, longs, n, rows_from, texts};
 
 fn p(values: &[Option<&str>]) -> (arrow::datatypes::Field, ArrayRef) {
     column(2, "p", texts(values))
@@ -21,43 +21,43 @@ fn p(values: &[Option<&str>]) -> (arrow::datatypes::Field, ArrayRef) {
 #[test]
 fn older_data_files_alone_lose_rows() {
     let _limit = testkit::limit(60);
-    let mut made = Made::new(json!([]));
+    let mut builder = TableBuilder::new(json!([]));
     for sequence in 1..=4 {
-        made.data(sequence, vec![n(&[10 * sequence, 10 * sequence + 1, 5])]);
+        builder.data(sequence, vec![n(&[10 * sequence, 10 * sequence + 1, 5])]);
     }
-    made.equality(3, &[1], vec![n(&[10, 21, 30, 5])]);
-    assert_eq!(made.rows().unwrap(), [11, 20, 30, 31, 5, 40, 41, 5]);
+    builder.equality(3, &[1], vec![n(&[10, 21, 30, 5])]);
+    assert_eq!(builder.rows().unwrap(), [11, 20, 30, 31, 5, 40, 41, 5]);
     // The same key is deleted again later, and once before all data.
-    made.equality(4, &[1], vec![n(&[5])]);
-    made.equality(1, &[1], vec![n(&[40, 20])]);
-    assert_eq!(made.rows().unwrap(), [11, 20, 30, 31, 40, 41, 5]);
+    builder.equality(4, &[1], vec![n(&[5])]);
+    builder.equality(1, &[1], vec![n(&[40, 20])]);
+    assert_eq!(builder.rows().unwrap(), [11, 20, 30, 31, 40, 41, 5]);
     // An inherited sequence number counts too; an entry that lacks one without inheriting it is damaged.
-    made.files[5].is_inherited = true;
-    assert_eq!(made.rows().unwrap(), [11, 20, 30, 31, 40, 41, 5]);
-    made.files[5].status = 0;
-    let error = made.rows().unwrap_err();
+    builder.files[5].is_inherited = true;
+    assert_eq!(builder.rows().unwrap(), [11, 20, 30, 31, 40, 41, 5]);
+    builder.files[5].status = 0;
+    let error = builder.rows().unwrap_err();
     assert!(error.kind() == Kind::Damaged && error.to_string().contains("sequence number"), "{error}");
     // A delete file that a commit removed deletes nothing.
-    made.files[5].status = 2;
-    assert_eq!(made.rows().unwrap(), [11, 20, 30, 31, 5, 40, 41, 5]);
+    builder.files[5].status = 2;
+    assert_eq!(builder.rows().unwrap(), [11, 20, 30, 31, 5, 40, 41, 5]);
 }
 
 #[test]
 fn a_partitions_deletes_are_its_own_and_those_of_no_partition_everyones() {
     let _limit = testkit::limit(60);
     let of = |spec: i32, value: Option<&str>| {
-        let mut made = Made::new(json!([]));
+        let mut builder = TableBuilder::new(json!([]));
         for (nth, (spec, p)) in
             [(0, None), (BY_P, Some("a")), (BY_P, Some("b")), (BY_P, None), (BY_P_AGAIN, Some("a"))]
                 .into_iter()
                 .enumerate()
         {
-            let file = made.data(1, vec![n(&[nth as i64, 9])]);
+            let file = builder.data(1, vec![n(&[nth as i64, 9])]);
             (file.spec, file.p) = (spec, p.map(str::to_owned));
         }
-        let deletes = made.equality(2, &[1], vec![n(&[9])]);
+        let deletes = builder.equality(2, &[1], vec![n(&[9])]);
         (deletes.spec, deletes.p) = (spec, value.map(str::to_owned));
-        made.rows().unwrap()
+        builder.rows().unwrap()
     };
     assert_eq!(of(BY_P, Some("a")), [0, 9, 1, 2, 9, 3, 9, 4, 9]);
     assert_eq!(of(BY_P, Some("b")), [0, 9, 1, 9, 2, 3, 9, 4, 9]);
@@ -71,24 +71,25 @@ fn a_partitions_deletes_are_its_own_and_those_of_no_partition_everyones() {
 #[test]
 fn null_is_null_and_all_columns_count() {
     let _limit = testkit::limit(60);
-    let mut made = Made::new(json!([{ "id": 3, "name": "q", "type": "string" }]));
+    let mut builder = TableBuilder::new(json!([{ "id": 3, "name": "q", "type": "string" }]));
     let q = |values: &[Option<&str>]| column(3, "q", texts(values));
     let (a, b) = (Some("a"), Some("b"));
-    made.data(1, vec![n(&[0, 1, 2, 3, 4, 5]), p(&[a, a, None, None, b, None]), q(&[a, None, None, b, a, a])]);
+    builder
+        .data(1, vec![n(&[0, 1, 2, 3, 4, 5]), p(&[a, a, None, None, b, None]), q(&[a, None, None, b, a, a])]);
     // The delete file has further columns; the order of the field ids does not matter.
-    made.equality(2, &[3, 2], vec![q(&[None, b, a]), n(&[7, 7, 7]), p(&[a, None, b])]);
-    assert_eq!(made.rows().unwrap(), [0, 2, 5]);
-    made.equality(2, &[2], vec![p(&[None])]);
-    assert_eq!(made.rows().unwrap(), [0]);
+    builder.equality(2, &[3, 2], vec![q(&[None, b, a]), n(&[7, 7, 7]), p(&[a, None, b])]);
+    assert_eq!(builder.rows().unwrap(), [0, 2, 5]);
+    builder.equality(2, &[2], vec![p(&[None])]);
+    assert_eq!(builder.rows().unwrap(), [0]);
 }
 
 /// Returns the rows that remain of a table with the column `x` of values `stored`, after deletes of the values `deleted`.
 fn of_types(iceberg: Json, stored: ArrayRef, deleted: ArrayRef) -> Result<Vec<i64>> {
-    let mut made = Made::new(json!([{ "id": 3, "name": "x", "type": iceberg }]));
+    let mut builder = TableBuilder::new(json!([{ "id": 3, "name": "x", "type": iceberg }]));
     let rows: Vec<i64> = (0..stored.len() as i64).collect();
-    made.data(1, vec![n(&rows), column(3, "x", stored)]);
-    made.equality(2, &[3], vec![column(3, "x", deleted)]);
-    made.rows()
+    builder.data(1, vec![n(&rows), column(3, "x", stored)]);
+    builder.equality(2, &[3], vec![column(3, "x", deleted)]);
+    builder.rows()
 }
 
 #[test]
@@ -169,38 +170,41 @@ fn keys_are_of_each_plain_type() {
 #[test]
 fn a_column_that_was_dropped_deletes_still() {
     let _limit = testkit::limit(60);
-    let mut made = Made::new(json!([{ "id": 3, "name": "x", "type": "int" }]));
-    made.data(1, vec![n(&[0, 1]), column(3, "x", Arc::new(Int32Array::from(vec![7, 8])))]);
-    made.equality(2, &[3], vec![column(3, "x", longs(&[8]))]);
+    let mut builder = TableBuilder::new(json!([{ "id": 3, "name": "x", "type": "int" }]));
+    builder.data(1, vec![n(&[0, 1]), column(3, "x", Arc::new(Int32Array::from(vec![7, 8])))]);
+    builder.equality(2, &[3], vec![column(3, "x", longs(&[8]))]);
     // A column of the same name and type was added after it was dropped. Before that it had been widened.
-    made.schema(json!([{ "id": 1, "name": "n", "type": "long" }, { "id": 3, "name": "x", "type": "long" }]));
-    made.schema(json!([{ "id": 1, "name": "n", "type": "long" }, { "id": 4, "name": "x", "type": "int" }]));
-    assert_eq!(made.rows().unwrap(), [0]);
+    builder
+        .schema(json!([{ "id": 1, "name": "n", "type": "long" }, { "id": 3, "name": "x", "type": "long" }]));
+    builder
+        .schema(json!([{ "id": 1, "name": "n", "type": "long" }, { "id": 4, "name": "x", "type": "int" }]));
+    assert_eq!(builder.rows().unwrap(), [0]);
 }
 
 #[test]
 fn a_column_that_a_data_file_lacks_is_null_or_what_is_shown_there() {
     let _limit = testkit::limit(60);
     let of = |default: Json, deleted: Option<&str>| {
-        let mut made =
-            Made::new(json!([{ "id": 3, "name": "x", "type": "string", "initial-default": default }]));
-        made.data(1, vec![n(&[0, 1])]);
-        made.data(1, vec![n(&[2, 3]), column(3, "x", texts(&[Some("a"), None]))]);
-        made.equality(2, &[3], vec![column(3, "x", texts(&[deleted]))]);
-        made.rows().unwrap()
+        let mut builder = TableBuilder::new(
+            json!([{ "id": 3, "name": "x", "type": "string", "initial-default": default }]),
+        );
+        builder.data(1, vec![n(&[0, 1])]);
+        builder.data(1, vec![n(&[2, 3]), column(3, "x", texts(&[Some("a"), None]))]);
+        builder.equality(2, &[3], vec![column(3, "x", texts(&[deleted]))]);
+        builder.rows().unwrap()
     };
     assert_eq!(of(json!(null), None), [2]);
     assert_eq!(of(json!(null), Some("a")), [0, 1, 3]);
     assert_eq!(of(json!("a"), Some("a")), [3]);
     assert_eq!(of(json!("a"), None), [0, 1, 2]);
     // A value that is only in the partition.
-    let mut made = Made::new(json!([]));
+    let mut builder = TableBuilder::new(json!([]));
     for value in ["a", "b"] {
-        let file = made.data(1, vec![n(&[0, 1])]);
+        let file = builder.data(1, vec![n(&[0, 1])]);
         (file.spec, file.p) = (BY_P, Some(value.to_owned()));
     }
-    made.equality(2, &[2, 1], vec![n(&[1]), p(&[Some("b")])]);
-    assert_eq!(made.rows().unwrap(), [0, 1, 0]);
+    builder.equality(2, &[2, 1], vec![n(&[1]), p(&[Some("b")])]);
+    assert_eq!(builder.rows().unwrap(), [0, 1, 0]);
 }
 
 #[test]
@@ -227,13 +231,13 @@ fn a_field_of_a_struct_is_a_key() {
                 { "id": 5, "name": "x", "type": "long", "initial-default": default } ] } } ] } }])
     };
     let of = |key: Option<i32>, with_x: bool, default: Json| {
-        let mut made = Made::new(columns(default));
+        let mut builder = TableBuilder::new(columns(default));
         let values = [Some(7), Some(7), Some(7), None, Some(8)];
         let (b, a) = ([true, false, true, true, true], [true, true, false, true, true]);
-        made.data(1, vec![n(&[0, 1, 2, 3, 4]), nested(&values, &b, &a, with_x)]);
-        made.data(1, vec![n(&[5])]);
-        made.equality(2, &[5], vec![nested(&[key], &[true], &[true], true)]);
-        made.rows().unwrap()
+        builder.data(1, vec![n(&[0, 1, 2, 3, 4]), nested(&values, &b, &a, with_x)]);
+        builder.data(1, vec![n(&[5])]);
+        builder.equality(2, &[5], vec![nested(&[key], &[true], &[true], true)]);
+        builder.rows().unwrap()
     };
     assert_eq!(of(Some(7), true, json!(null)), [1, 2, 3, 4, 5]);
     assert_eq!(of(None, true, json!(null)), [0, 4]);
@@ -246,19 +250,19 @@ fn a_field_of_a_struct_is_a_key() {
 #[test]
 fn keys_that_find_no_room_are_refused_and_others_make_room() {
     let _limit = testkit::limit(60);
-    let mut made = Made::new(json!([]));
+    let mut builder = TableBuilder::new(json!([]));
     let many: Vec<i64> = (0..3_000).collect();
     for value in ["a", "b", "c", "a", "b"] {
         for sequence in [1, 3] {
             let rows: Vec<i64> = (2_990..3_010).collect();
-            let file = made.data(sequence, vec![n(&rows)]);
+            let file = builder.data(sequence, vec![n(&rows)]);
             (file.spec, file.p) = (BY_P, Some(value.to_owned()));
         }
-        let deletes = made.equality(2, &[1], vec![n(&many)]);
+        let deletes = builder.equality(2, &[1], vec![n(&many)]);
         (deletes.spec, deletes.p) = (BY_P, Some(value.to_owned()));
     }
     let read = |bytes_max: u64| {
-        let mut table = made.open().unwrap();
+        let mut table = builder.open().unwrap();
         Arc::get_mut(&mut table).unwrap().equality.bytes_max = bytes_max;
         table.check()?;
         rows_from(&table, 0).map(|rows| rows.len())
@@ -275,51 +279,51 @@ fn keys_that_find_no_room_are_refused_and_others_make_room() {
 #[test]
 fn equality_deletes_that_cannot_be_read_are_an_error_that_names_their_file() {
     let _limit = testkit::limit(60);
-    let refused = |change: &dyn Fn(&mut Made), why: &str| {
-        let mut made = Made::new(json!([
+    let refused = |change: &dyn Fn(&mut TableBuilder), why: &str| {
+        let mut builder = TableBuilder::new(json!([
             { "id": 3, "name": "l", "type": { "type": "list", "element-id": 4, "element": "int" } },
             { "id": 5, "name": "s", "type": { "type": "struct", "fields": [{ "id": 6, "name": "x", "type": "int" }] } },
         ]));
-        made.data(1, vec![n(&[0, 1])]);
-        made.equality(2, &[1], vec![n(&[1])]);
-        assert_eq!(made.rows().unwrap(), [0]);
-        change(&mut made);
-        let error = made.open().and_then(|table| table.check()).unwrap_err();
+        builder.data(1, vec![n(&[0, 1])]);
+        builder.equality(2, &[1], vec![n(&[1])]);
+        assert_eq!(builder.rows().unwrap(), [0]);
+        change(&mut builder);
+        let error = builder.open().and_then(|table| table.check()).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
         assert!(error.context().iter().any(|(key, _)| *key == "file"), "{error:?}");
     };
-    refused(&|made| made.files[1].ids = None, "do not say which columns");
-    refused(&|made| made.files[1].ids = Some(Vec::new()), "do not say which columns");
-    refused(&|made| made.files[1].ids = Some(vec![1, 99]), "the field 99");
-    refused(&|made| made.files[1].ids = Some(vec![4]), "the field 4");
-    refused(&|made| made.files[1].ids = Some(vec![3]), "nested type");
-    refused(&|made| made.files[1].ids = Some(vec![5]), "nested type");
-    refused(&|made| made.files[1].ids = Some(vec![2]), "without the field 2");
-    refused(&|made| made.files[1].ids = Some(vec![6]), "without the field 5");
-    refused(&|made| made.files[1].rows = 2, "number of rows");
-    refused(&|made| made.files[1].bytes -= 1, "not as long");
-    refused(&|made| made.files[1].spec = 17, "partition spec 17");
-    refused(&|made| made.files[1].format = "AVRO", "format `avro`");
-    refused(&|made| made.files[1].key = Some(vec![1]), "encrypted");
-    refused(&|made| made.files[1].content = 3, "no kind of content");
+    refused(&|builder| builder.files[1].ids = None, "do not say which columns");
+    refused(&|builder| builder.files[1].ids = Some(Vec::new()), "do not say which columns");
+    refused(&|builder| builder.files[1].ids = Some(vec![1, 99]), "the field 99");
+    refused(&|builder| builder.files[1].ids = Some(vec![4]), "the field 4");
+    refused(&|builder| builder.files[1].ids = Some(vec![3]), "nested type");
+    refused(&|builder| builder.files[1].ids = Some(vec![5]), "nested type");
+    refused(&|builder| builder.files[1].ids = Some(vec![2]), "without the field 2");
+    refused(&|builder| builder.files[1].ids = Some(vec![6]), "without the field 5");
+    refused(&|builder| builder.files[1].rows = 2, "number of rows");
+    refused(&|builder| builder.files[1].bytes -= 1, "not as long");
+    refused(&|builder| builder.files[1].spec = 17, "partition spec 17");
+    refused(&|builder| builder.files[1].format = "AVRO", "format `avro`");
+    refused(&|builder| builder.files[1].key = Some(vec![1]), "encrypted");
+    refused(&|builder| builder.files[1].content = 3, "no kind of content");
     refused(
-        &|made| {
+        &|builder| {
             let list = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1)])]);
-            made.equality(2, &[1], vec![column(1, "n", Arc::new(list))]);
+            builder.equality(2, &[1], vec![column(1, "n", Arc::new(list))]);
         },
         "is stored as",
     );
     for at in (0..).step_by(7) {
-        let mut made = Made::new(json!([]));
-        made.data(1, vec![n(&[0, 1])]);
-        made.equality(2, &[1], vec![n(&[1])]);
-        let mut bytes = made.bytes(&made.last());
+        let mut builder = TableBuilder::new(json!([]));
+        builder.data(1, vec![n(&[0, 1])]);
+        builder.equality(2, &[1], vec![n(&[1])]);
+        let mut bytes = builder.bytes(&builder.last());
         let Some(byte) = bytes.get_mut(at) else { break };
         *byte ^= 0x55;
-        made.put("data/001.parquet", &bytes);
+        builder.put("data/001.parquet", &bytes);
         // This Parquet file has no checksums, so that another key may be read. There is never a panic, even where the Parquet
         // reader panics.
-        let _ = made.rows();
+        let _ = builder.rows();
     }
 }
 
@@ -333,7 +337,7 @@ fn any_mixture_of_deletes_is_what_the_rules_say() {
         (state >> 33) % below
     };
     for _ in 0..25 {
-        let mut made = Made::new(json!([]));
+        let mut builder = TableBuilder::new(json!([]));
         // Each file of rows: its sequence number, path, values, and marks of the rows that a position deletes.
         let mut rows: Vec<(i64, String, Vec<i64>, Vec<bool>)> = Vec::new();
         let partitions = |random: &mut dyn FnMut(u64) -> u64| match random(4) {
@@ -346,23 +350,23 @@ fn any_mixture_of_deletes_is_what_the_rules_say() {
             let values: Vec<i64> = (0..random(12)).map(|_| random(8) as i64).collect();
             let sequence = 1 + random(4) as i64;
             let (spec, p) = partitions(&mut random);
-            let file = made.data(sequence, vec![n(&values)]);
+            let file = builder.data(sequence, vec![n(&values)]);
             (file.spec, file.p) = (spec, p);
-            rows.push((sequence, made.last(), values.clone(), vec![false; values.len()]));
+            rows.push((sequence, builder.last(), values.clone(), vec![false; values.len()]));
         }
-        let files = made.files.clone();
+        let files = builder.files.clone();
         for (file, (_, path, values, gone)) in files.iter().zip(&mut rows) {
             let mut some: Vec<usize> = (0..values.len()).filter(|_| random(4) == 0).collect();
             let vector = random(2) == 0;
             if !some.is_empty() {
                 let positions: Vec<(&str, i64)> = some.iter().map(|at| (path.as_str(), *at as i64)).collect();
-                let deletes = made.positions(4, &positions);
+                let deletes = builder.positions(4, &positions);
                 (deletes.spec, deletes.p) = (file.spec, file.p.clone());
             }
             if vector {
                 some = (0..values.len()).filter(|_| random(3) == 0).collect();
-                made.vectors(4, &[(path, some.iter().map(|at| *at as u64).collect())]);
-                let deletes = made.files.last_mut().unwrap();
+                builder.vectors(4, &[(path, some.iter().map(|at| *at as u64).collect())]);
+                let deletes = builder.files.last_mut().unwrap();
                 (deletes.spec, deletes.p) = (file.spec, file.p.clone());
             }
             some.iter().for_each(|at| gone[*at] = true);
@@ -372,7 +376,7 @@ fn any_mixture_of_deletes_is_what_the_rules_say() {
             let keys: Vec<i64> = (0..random(4)).map(|_| random(8) as i64).collect();
             let sequence = 1 + random(5) as i64;
             let (spec, p) = partitions(&mut random);
-            let file = made.equality(sequence, &[1], vec![n(&keys)]);
+            let file = builder.equality(sequence, &[1], vec![n(&keys)]);
             (file.spec, file.p) = (spec, p.clone());
             deletes.push((sequence, spec, p, keys));
         }
@@ -391,6 +395,6 @@ fn any_mixture_of_deletes_is_what_the_rules_say() {
         }
         wanted.sort();
         let wanted: Vec<i64> = wanted.into_iter().flat_map(|(_, _, rows)| rows).collect();
-        assert_eq!(made.rows().unwrap(), wanted, "{files:#?}");
+        assert_eq!(builder.rows().unwrap(), wanted, "{files:#?}");
     }
 }

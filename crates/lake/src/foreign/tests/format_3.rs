@@ -8,13 +8,13 @@ use arrow::util::display::array_value_to_string;
 use serde_json::{Value as Json, json};
 use types::{Error, Kind};
 
-use super::made::{BY_P, Made, column, field, longs, n};
+use super::table_builder::{BY_P, TableBuilder, column, field, longs, n};
 
 /// Returns the values that a row shows in columns that its file lacks.
 fn shown(columns: Json) -> Result<Vec<String>, Error> {
-    let mut made = Made::new(columns);
-    made.data(1, vec![n(&[0, 1])]);
-    let table = made.open()?;
+    let mut builder = TableBuilder::new(columns);
+    builder.data(1, vec![n(&[0, 1])]);
+    let table = builder.open()?;
     table.check()?;
     let batch = table.read(0).next_batch()?.unwrap().rows;
     assert_eq!(batch.num_rows(), 2);
@@ -83,12 +83,12 @@ fn fields_of_structs_have_defaults_of_their_own() {
     let error = shown(structs(json!({ "4": 1 }))).unwrap_err();
     assert!(error.kind() == Kind::Invalid && error.to_string().contains("nested type"), "{error}");
     // In structs that are present only `y` is missing; a null struct stays null.
-    let mut made = Made::new(structs(json!({})));
+    let mut builder = TableBuilder::new(structs(json!({})));
     let x: ArrayRef = Arc::new(Int32Array::from(vec![Some(3), None, Some(1)]));
     let fields = Fields::from(vec![field(4, "x", x.data_type().clone())]);
     let stored = StructArray::new(fields, vec![x], Some(vec![true, true, false].into()));
-    made.data(1, vec![n(&[0, 1, 2]), column(3, "point", Arc::new(stored))]);
-    let batch = made.open().unwrap().read(0).next_batch().unwrap().unwrap().rows;
+    builder.data(1, vec![n(&[0, 1, 2]), column(3, "point", Arc::new(stored))]);
+    let batch = builder.open().unwrap().read(0).next_batch().unwrap().unwrap().rows;
     let points = batch.column_by_name("point").unwrap();
     let text = |row| array_value_to_string(points, row).unwrap();
     assert_eq!([text(0), text(1), text(2)], ["{x: 3, y: 8}", "{x: , y: 8}", ""]);
@@ -103,14 +103,14 @@ fn fields_of_structs_have_defaults_of_their_own() {
 #[test]
 fn columns_without_a_type_are_left_out() {
     let _limit = testkit::limit(60);
-    let mut made = Made::new(json!([
+    let mut builder = TableBuilder::new(json!([
         { "id": 3, "name": "nothing", "type": "unknown" },
         { "id": 4, "name": "s", "type": { "type": "struct", "fields": [
             { "id": 5, "name": "nothing", "type": "unknown" }, { "id": 6, "name": "x", "type": "int" } ] } },
     ]));
-    made.data(1, vec![n(&[0, 1])]);
-    assert_eq!(made.rows().unwrap(), [0, 1]);
-    let table = made.open().unwrap();
+    builder.data(1, vec![n(&[0, 1])]);
+    assert_eq!(builder.rows().unwrap(), [0, 1]);
+    let table = builder.open().unwrap();
     let columns: Vec<String> = table.columns.iter().map(|c| format!("{} {}", c.name, c.data_type)).collect();
     assert_eq!(columns, ["n int64", "p string", "s struct<x: int32>"]);
     assert_eq!(table.left_out, ["nothing"]);
@@ -122,8 +122,8 @@ fn columns_without_a_type_are_left_out() {
         json!("geography"),
         json!({ "type": "list", "element-id": 7, "element": "unknown" }),
     ] {
-        let made = Made::new(json!([{ "id": 3, "name": "odd", "type": other }]));
-        let error = made.open().unwrap_err();
+        let builder = TableBuilder::new(json!([{ "id": 3, "name": "odd", "type": other }]));
+        let error = builder.open().unwrap_err();
         assert!(error.kind() == Kind::Invalid && error.to_string().contains("column `odd` is of"), "{error}");
     }
 }
@@ -131,8 +131,8 @@ fn columns_without_a_type_are_left_out() {
 #[test]
 fn what_rows_are_called_by_is_passed_over() {
     let _limit = testkit::limit(60);
-    let mut made = Made::new(json!([]));
-    made.data(
+    let mut builder = TableBuilder::new(json!([]));
+    builder.data(
         1,
         vec![
             column(2_147_483_540, "_row_id", longs(&[500, 501])),
@@ -140,8 +140,8 @@ fn what_rows_are_called_by_is_passed_over() {
             column(2_147_483_539, "_last_updated_sequence_number", longs(&[1, 1])),
         ],
     );
-    assert_eq!(made.rows().unwrap(), [0, 1]);
-    let table = made.open().unwrap();
+    assert_eq!(builder.rows().unwrap(), [0, 1]);
+    let table = builder.open().unwrap();
     let batch = table.read(0).next_batch().unwrap().unwrap().rows;
     assert_eq!(batch.num_columns(), 2);
     assert_eq!(batch.column(0).as_primitive::<Int64Type>().values(), &[0, 1]);
@@ -151,45 +151,45 @@ fn what_rows_are_called_by_is_passed_over() {
 fn transforms_of_several_columns_are_told_apart_by_what_they_gave() {
     let _limit = testkit::limit(60);
     for sources in [json!([2]), json!([1, 2])] {
-        let mut made = Made::new(json!([]));
-        let by = &mut made.json["partition-specs"][BY_P as usize]["fields"][0];
+        let mut builder = TableBuilder::new(json!([]));
+        let by = &mut builder.json["partition-specs"][BY_P as usize]["fields"][0];
         by.as_object_mut().unwrap().remove("source-id");
         by["source-ids"] = sources.clone();
         by["transform"] = json!("mixed[7]");
         for p in ["a", "b"] {
-            let file = made.data(1, vec![n(&[0, 1])]);
+            let file = builder.data(1, vec![n(&[0, 1])]);
             (file.spec, file.p) = (BY_P, Some(p.to_owned()));
         }
-        let deletes = made.equality(2, &[1], vec![n(&[1])]);
+        let deletes = builder.equality(2, &[1], vec![n(&[1])]);
         (deletes.spec, deletes.p) = (BY_P, Some("b".to_owned()));
-        assert_eq!(made.rows().unwrap(), [0, 1, 0], "{sources}");
+        assert_eq!(builder.rows().unwrap(), [0, 1, 0], "{sources}");
     }
 }
 
 #[test]
 fn what_is_encrypted_or_newer_is_refused() {
     let _limit = testkit::limit(60);
-    let refused = |change: &dyn Fn(&mut Made)| {
-        let mut made = Made::new(json!([]));
-        made.data(1, vec![n(&[0, 1])]);
-        change(&mut made);
-        made.open().unwrap_err()
+    let refused = |change: &dyn Fn(&mut TableBuilder)| {
+        let mut builder = TableBuilder::new(json!([]));
+        builder.data(1, vec![n(&[0, 1])]);
+        change(&mut builder);
+        builder.open().unwrap_err()
     };
-    let error = refused(&|made| made.json["snapshots"][0]["key-id"] = json!("5f819b"));
+    let error = refused(&|builder| builder.json["snapshots"][0]["key-id"] = json!("5f819b"));
     assert!(error.kind() == Kind::Invalid && error.to_string().contains("encrypted"), "{error}");
-    let error = refused(&|made| made.files[0].key = Some(vec![7]));
+    let error = refused(&|builder| builder.files[0].key = Some(vec![7]));
     assert!(error.kind() == Kind::Invalid && error.to_string().contains("encrypted"), "{error}");
-    let error = refused(&|made| made.is_encrypted = true);
+    let error = refused(&|builder| builder.is_encrypted = true);
     assert!(error.kind() == Kind::Invalid && error.to_string().contains("encrypted"), "{error}");
-    let error = refused(&|made| made.json["format-version"] = json!(4));
+    let error = refused(&|builder| builder.json["format-version"] = json!(4));
     assert!(error.kind() == Kind::Newer && error.to_string().contains("format 4"), "{error}");
     // Encryption keys that no file uses do no harm.
-    let mut made = Made::new(json!([]));
-    made.data(1, vec![n(&[0, 1])]);
-    made.json["encryption-keys"] = json!([{ "key-id": "5f819b", "encrypted-key-metadata": "aWNl" }]);
-    assert_eq!(made.rows().unwrap(), [0, 1]);
+    let mut builder = TableBuilder::new(json!([]));
+    builder.data(1, vec![n(&[0, 1])]);
+    builder.json["encryption-keys"] = json!([{ "key-id": "5f819b", "encrypted-key-metadata": "aWNl" }]);
+    assert_eq!(builder.rows().unwrap(), [0, 1]);
     for odd in [json!(7), json!([7]), json!([{ "fields": 7 }]), json!([{ "fields": [7] }]), json!(null)] {
-        let error = refused(&|made| made.json["partition-specs"] = odd.clone());
+        let error = refused(&|builder| builder.json["partition-specs"] = odd.clone());
         assert_eq!(error.kind(), Kind::Damaged, "{odd}: {error}");
     }
 }

@@ -8,10 +8,10 @@ use serde_json::json;
 use sim::SimEnv;
 use types::Kind;
 
-use super::made::{Made, column, n, texts};
+use super::table_builder::{TableBuilder, column, n, texts};
 use super::{bench, open, read};
-use crate::foreign::{Foreign, newest_metadata};
-use crate::objects::tests::{Faulty, told};
+use crate::foreign::{ForeignTable, newest_metadata};
+use crate::objects::tests::{Faulty, recording_store};
 use crate::store::Store;
 
 /// Copies a table's directory to an object store.
@@ -19,16 +19,17 @@ fn in_objects(sim: &SimEnv, from: &Store, dir: &Path) -> (Store, Arc<Faulty>) {
     fn copy(from: &Store, dir: &Path, to: &Store, name: &Path) {
         for entry in from.list(dir).unwrap() {
             let (from_path, to_path) = (dir.join(&entry.name), name.join(&entry.name));
-            match entry.is_dir {
-                true => copy(from, &from_path, to, &to_path),
-                false => to.replace(&to_path, &from.read(&from_path).unwrap()).unwrap(),
+            if entry.is_dir {
+                copy(from, &from_path, to, &to_path)
+            } else {
+                to.replace(&to_path, &from.read(&from_path).unwrap()).unwrap()
             }
         }
     }
-    let (objects, told) = told();
+    let (objects, recording) = recording_store();
     let store = Store::new(sim.env(), Some(objects));
     copy(from, dir, &store, Path::new(""));
-    (store, told)
+    (store, recording)
 }
 
 /// All data files were fetched completely before the first row, and then again for the read.
@@ -37,11 +38,11 @@ fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
     let bench = bench(1);
     let (store, _) = in_objects(&bench.sim, &bench.store(), &bench.dir());
     let newest = newest_metadata(&store, Path::new("")).unwrap();
-    let table = Arc::new(Foreign::open(&store, &newest, None).unwrap());
+    let table = Arc::new(ForeignTable::open(&store, &newest, None).unwrap());
     table.check().unwrap();
     assert_eq!(read(&table, 0).unwrap(), read(&open(&bench).unwrap(), 0).unwrap());
 
-    let name = table.place.find(&table.data[0].path).unwrap();
+    let name = table.locator.find(&table.data[0].path).unwrap();
     let whole = store.read(&name).unwrap();
     for (bytes, is_found_out) in [
         (&whole[..whole.len() - 1], true),
@@ -59,18 +60,19 @@ fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
 }
 
 /// Returns the table in an object store that records the reads.
-fn opened(made: &Made) -> (Arc<Foreign>, Arc<Faulty>) {
-    made.open().unwrap();
-    let (store, told) = in_objects(&made.sim, &made.store(), Path::new("t"));
-    (Arc::new(Foreign::open(&store, Path::new("metadata/v1.metadata.json"), None).unwrap()), told)
+fn opened(builder: &TableBuilder) -> (Arc<ForeignTable>, Arc<Faulty>) {
+    builder.open().unwrap();
+    let (store, recording) = in_objects(&builder.sim, &builder.store(), Path::new("t"));
+    (Arc::new(ForeignTable::open(&store, Path::new("metadata/v1.metadata.json"), None).unwrap()), recording)
 }
 
 const GROUP_ROWS: usize = 20_000;
 
 /// Returns a table of one file with four row groups: numbers, a dropped column of 1.3 MB a row group, and words. Two full row
 /// groups exceed the size up to which groups are fetched together.
-fn of_row_groups() -> (Made, Vec<i64>) {
-    let mut made = Made::new(json!([{ "id": 4, "name": "word", "type": "string", "required": false }]));
+fn of_row_groups() -> (TableBuilder, Vec<i64>) {
+    let mut builder =
+        TableBuilder::new(json!([{ "id": 4, "name": "word", "type": "string", "required": false }]));
     let mut state = 7_u64;
     // Incompressible values (Knuth's generator).
     let mut random = || {
@@ -85,11 +87,11 @@ fn of_row_groups() -> (Made, Vec<i64>) {
         column(id, name, texts(&all.iter().map(Option::as_deref).collect::<Vec<_>>()))
     };
     let columns = vec![n(&numbers), column_of(50, "gone", &gone), column_of(4, "word", &words)];
-    made.data_in_groups(1, GROUP_ROWS, columns);
-    (made, numbers)
+    builder.data_in_groups(1, GROUP_ROWS, columns);
+    (builder, numbers)
 }
 
-fn numbers_from(table: &Arc<Foreign>, from: u64) -> types::Result<Vec<i64>> {
+fn numbers_from(table: &Arc<ForeignTable>, from: u64) -> types::Result<Vec<i64>> {
     use arrow::array::AsArray;
     use arrow::datatypes::Int64Type;
     let (mut rows, mut all) = (table.read(from), Vec::new());
@@ -104,11 +106,11 @@ fn numbers_from(table: &Arc<Foreign>, from: u64) -> types::Result<Vec<i64>> {
 #[test]
 fn of_a_row_group_what_is_read_is_fetched_once_when_its_turn_comes() {
     let _limit = testkit::limit(120);
-    let (made, numbers) = of_row_groups();
-    let (table, told) = opened(&made);
-    let of_file = made.files[0].bytes as u64;
+    let (builder, numbers) = of_row_groups();
+    let (table, recording) = opened(&builder);
+    let of_file = builder.files[0].bytes as u64;
     let gone = 64 * numbers.len() as u64;
-    let reads = || std::mem::take(&mut *told.reads.lock().unwrap());
+    let reads = || std::mem::take(&mut *recording.reads.lock().unwrap());
 
     reads();
     table.check().unwrap();
@@ -151,7 +153,8 @@ fn of_a_row_group_what_is_read_is_fetched_once_when_its_turn_comes() {
 #[test]
 fn small_row_groups_are_fetched_together_and_once() {
     let _limit = testkit::limit(120);
-    let mut made = Made::new(json!([{ "id": 4, "name": "word", "type": "string", "required": false }]));
+    let mut builder =
+        TableBuilder::new(json!([{ "id": 4, "name": "word", "type": "string", "required": false }]));
     let numbers: Vec<i64> = (0..60_000).map(|n| n * 7_919 % 60_013).collect();
     let words: Vec<Option<String>> = numbers
         .iter()
@@ -159,11 +162,11 @@ fn small_row_groups_are_fetched_together_and_once() {
         .collect();
     let of = words.iter().map(Option::as_deref).collect::<Vec<_>>();
     // The words, beside the numbers, make the file large.
-    made.data_in_groups(1, 500, vec![n(&numbers), column(4, "word", texts(&of))]);
-    let (table, told) = opened(&made);
-    told.reads.lock().unwrap().clear();
+    builder.data_in_groups(1, 500, vec![n(&numbers), column(4, "word", texts(&of))]);
+    let (table, recording) = opened(&builder);
+    recording.reads.lock().unwrap().clear();
     assert!(numbers_from(&table, 0).unwrap() == numbers, "the rows are other ones");
-    let mut reads = std::mem::take(&mut *told.reads.lock().unwrap());
+    let mut reads = std::mem::take(&mut *recording.reads.lock().unwrap());
     let footer = reads.remove(0);
     let bytes: u64 = reads.iter().map(|range| range.end - range.start).sum();
     assert!(bytes <= footer.end && bytes > 10 << 20, "{bytes} of {}: {reads:?}", footer.end);
@@ -177,14 +180,14 @@ fn small_row_groups_are_fetched_together_and_once() {
 #[test]
 fn a_store_that_is_away_is_told_as_such() {
     let _limit = testkit::limit(120);
-    let (made, numbers) = of_row_groups();
-    let (table, told) = opened(&made);
+    let (builder, numbers) = of_row_groups();
+    let (table, recording) = opened(&builder);
     let mut rows = table.read(0);
     rows.next_batch().unwrap().unwrap();
-    told.is_away.store(true, Ordering::Relaxed);
+    recording.is_away.store(true, Ordering::Relaxed);
     let error = std::iter::from_fn(|| rows.next_batch().transpose()).find_map(Result::err).unwrap();
     assert_eq!(error.kind(), Kind::Io, "{error}");
     assert!(error.to_string().contains("500 Internal"), "{error}");
-    told.is_away.store(false, Ordering::Relaxed);
+    recording.is_away.store(false, Ordering::Relaxed);
     assert!(numbers_from(&table, 0).unwrap() == numbers, "the rows are other ones");
 }

@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use sim::SimEnv;
 use types::Result;
 
-use crate::foreign::{Foreign, vector};
+use crate::foreign::{ForeignTable, deletion_vector};
 use crate::store::Store;
 
 pub const LOCATION: &str = "s3://bucket/t";
@@ -25,18 +25,18 @@ pub const BY_P: i32 = 1;
 pub const VOID: i32 = 2;
 pub const BY_P_AGAIN: i32 = 3;
 
-pub struct Made {
+pub struct TableBuilder {
     pub sim: SimEnv,
     /// The table's metadata, which tests may edit before the table is opened.
     pub json: Json,
-    pub files: Vec<File>,
+    pub files: Vec<FileEntry>,
     /// True if the manifest list is to say that manifests are encrypted.
     pub is_encrypted: bool,
 }
 
 /// A file's entry in a manifest.
 #[derive(Clone, Debug)]
-pub struct File {
+pub struct FileEntry {
     pub path: String,
     pub status: i64,
     pub content: i64,
@@ -94,9 +94,9 @@ const ENTRY: &str = r#"{"type":"record","name":"manifest_entry","fields":[
         {"name":"content_offset","type":["null","long"],"field-id":144},
         {"name":"content_size_in_bytes","type":["null","long"],"field-id":145}]}}]}"#;
 
-impl Made {
+impl TableBuilder {
     /// Creates a table with the columns `n long`, `p string` and `columns`.
-    pub fn new(columns: Json) -> Made {
+    pub fn new(columns: Json) -> TableBuilder {
         let sim = SimEnv::new(1);
         for dir in ["t/data", "t/metadata"] {
             sim.env().disk.create_dir_all(Path::new(dir)).unwrap();
@@ -128,7 +128,7 @@ impl Made {
                 "added-rows": 0,
             }],
         });
-        Made { sim, json, files: Vec::new(), is_encrypted: false }
+        TableBuilder { sim, json, files: Vec::new(), is_encrypted: false }
     }
 
     /// Adds a schema and makes it current. Earlier schemas stay.
@@ -159,10 +159,10 @@ impl Made {
         sequence: i64,
         rows: i64,
         bytes: &[u8],
-    ) -> &mut File {
+    ) -> &mut FileEntry {
         let path = format!("data/{:03}.{}", self.files.len(), format.to_lowercase());
         self.put(&path, bytes);
-        self.files.push(File {
+        self.files.push(FileEntry {
             path: format!("{LOCATION}/{path}"),
             status: 1,
             content,
@@ -187,7 +187,7 @@ impl Made {
         sequence: i64,
         group_rows: Option<usize>,
         columns: Vec<(Field, ArrayRef)>,
-    ) -> &mut File {
+    ) -> &mut FileEntry {
         let (fields, columns): (Vec<Field>, Vec<ArrayRef>) = columns.into_iter().unzip();
         let schema = Arc::new(Schema::new(fields));
         let batch = RecordBatch::try_new(schema.clone(), columns).unwrap();
@@ -198,7 +198,7 @@ impl Made {
         self.add(content, "PARQUET", sequence, batch.num_rows() as i64, &bytes)
     }
 
-    pub fn data(&mut self, sequence: i64, columns: Vec<(Field, ArrayRef)>) -> &mut File {
+    pub fn data(&mut self, sequence: i64, columns: Vec<(Field, ArrayRef)>) -> &mut FileEntry {
         self.parquet(0, sequence, None, columns)
     }
 
@@ -208,17 +208,22 @@ impl Made {
         sequence: i64,
         rows: usize,
         columns: Vec<(Field, ArrayRef)>,
-    ) -> &mut File {
+    ) -> &mut FileEntry {
         self.parquet(0, sequence, Some(rows), columns)
     }
 
-    pub fn equality(&mut self, sequence: i64, ids: &[i32], columns: Vec<(Field, ArrayRef)>) -> &mut File {
+    pub fn equality(
+        &mut self,
+        sequence: i64,
+        ids: &[i32],
+        columns: Vec<(Field, ArrayRef)>,
+    ) -> &mut FileEntry {
         let file = self.parquet(2, sequence, None, columns);
         file.ids = Some(ids.to_vec());
         file
     }
 
-    pub fn positions(&mut self, sequence: i64, of: &[(&str, i64)]) -> &mut File {
+    pub fn positions(&mut self, sequence: i64, of: &[(&str, i64)]) -> &mut FileEntry {
         let paths: Vec<Option<&str>> = of.iter().map(|(path, _)| Some(*path)).collect();
         let positions: Vec<i64> = of.iter().map(|(_, position)| *position).collect();
         let columns = vec![
@@ -235,7 +240,7 @@ impl Made {
             .iter()
             .map(|(_, positions)| {
                 let begin = file.len();
-                file.extend(vector::tests::blob(positions));
+                file.extend(deletion_vector::tests::blob(positions));
                 (begin, file.len() - begin)
             })
             .collect();
@@ -243,7 +248,7 @@ impl Made {
         let made = self.add(1, "PUFFIN", sequence, 0, &file).clone();
         self.files.pop();
         for ((path, positions), (begin, len)) in of.iter().zip(blobs) {
-            self.files.push(File {
+            self.files.push(FileEntry {
                 rows: positions.len() as i64,
                 of: Some((*path).to_owned()),
                 blob: Some((begin as i64, len as i64)),
@@ -257,7 +262,7 @@ impl Made {
         self.files.last().unwrap().path.clone()
     }
 
-    pub fn open(&self) -> Result<Arc<Foreign>> {
+    pub fn open(&self) -> Result<Arc<ForeignTable>> {
         let mut manifests = Vec::new();
         for (at, file) in self.files.iter().enumerate() {
             let mut body = Body::new();
@@ -295,20 +300,19 @@ impl Made {
                 checksum: None,
             });
         }
-        let list = match self.is_encrypted {
-            false => write_list(&manifests, 7, None, 99),
-            true => {
-                let mut body = Body::new();
-                body.blob(b"key");
-                body.end_record();
-                let schema = r#"{"type":"record","name":"manifest_file","fields":[
+        let list = if self.is_encrypted {
+            let mut body = Body::new();
+            body.blob(b"key");
+            body.end_record();
+            let schema = r#"{"type":"record","name":"manifest_file","fields":[
                     {"name":"key_metadata","type":"bytes","field-id":519}]}"#;
-                body.into_file(schema, &[])
-            }
+            body.into_file(schema, &[])
+        } else {
+            write_list(&manifests, 7, None, 99)
         };
         self.put("metadata/list.avro", &list);
         self.put("metadata/v1.metadata.json", self.json.to_string().as_bytes());
-        Foreign::open(&self.store(), Path::new("t/metadata/v1.metadata.json"), None).map(Arc::new)
+        ForeignTable::open(&self.store(), Path::new("t/metadata/v1.metadata.json"), None).map(Arc::new)
     }
 
     /// Returns `n` of the live rows. Also checks that a read from any offset gives the same rows.
@@ -316,7 +320,7 @@ impl Made {
         let table = self.open()?;
         table.check()?;
         let all = rows_from(&table, 0)?;
-        for from in 0..=table.places() + 1 {
+        for from in 0..=table.end_offset() + 1 {
             let wanted = all.iter().filter(|(place, _)| *place >= from);
             assert_eq!(rows_from(&table, from)?, wanted.copied().collect::<Vec<_>>(), "from {from}");
         }
@@ -325,11 +329,11 @@ impl Made {
 }
 
 /// Returns offset and `n` of each row from an offset on.
-pub fn rows_from(table: &Arc<Foreign>, from: u64) -> Result<Vec<(u64, i64)>> {
+pub fn rows_from(table: &Arc<ForeignTable>, from: u64) -> Result<Vec<(u64, i64)>> {
     let (mut rows, mut all) = (table.read(from), Vec::new());
     while let Some(batch) = rows.next_batch()? {
         let n = batch.rows.column_by_name("n").unwrap().as_primitive::<Int64Type>();
-        all.extend((0..n.len()).map(|row| (batch.place(row), n.value(row))));
+        all.extend((0..n.len()).map(|row| (batch.offset(row), n.value(row))));
     }
     Ok(all)
 }

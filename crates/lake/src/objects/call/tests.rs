@@ -45,7 +45,7 @@ fn serve(stream: TcpStream, status: u16, code: &str) {
 }
 
 fn refused(status: u16, code: &'static str) -> Error {
-    let error = answering(status, code).make_sure(&Env::real()).unwrap_err();
+    let error = answering(status, code).ensure_usable(&Env::real()).unwrap_err();
     assert_eq!(error.kind(), Kind::Io, "{error}");
     error
 }

@@ -15,10 +15,10 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A vendor that hands out `key-1`, `key-2` and so on.
 #[derive(Default)]
-struct Counting {
+struct CountingVendor {
     clock: Arc<SimClock>,
     life: Option<Duration>,
-    asked: AtomicU64,
+    requests: AtomicU64,
     fails: AtomicBool,
     /// The time that a response takes to arrive.
     way: Duration,
@@ -27,16 +27,16 @@ struct Counting {
 }
 
 #[derive(Clone)]
-struct Shared(Arc<Counting>);
+struct SharedVendor(Arc<CountingVendor>);
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedVendor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("counting")
     }
 }
 
-impl Counting {
-    fn made(&self, number: u64) -> Credential {
+impl CountingVendor {
+    fn credential(&self, number: u64) -> Credential {
         let ends = |life: Duration| self.clock.now() / 1000 + life.as_millis() as i64;
         Credential {
             access_key: format!("key-{number}"),
@@ -47,39 +47,38 @@ impl Counting {
     }
 }
 
-impl Vendor for Shared {
+impl Vendor for SharedVendor {
     fn vend(&self) -> Result<Credential> {
-        let number = self.0.asked.fetch_add(1, Ordering::SeqCst) + 2;
+        let number = self.0.requests.fetch_add(1, Ordering::SeqCst) + 2;
         if let Some(gate) = &self.0.gate {
             gate.lock().unwrap().recv().unwrap();
         }
-        match self.0.fails.load(Ordering::SeqCst) {
-            true => Err(Error::new(Kind::Busy, "the catalog is out")),
-            false => {
-                let made = self.0.made(number);
-                self.0.clock.advance(self.0.way);
-                Ok(made)
-            }
+        if self.0.fails.load(Ordering::SeqCst) {
+            Err(Error::new(Kind::Busy, "the catalog is out"))
+        } else {
+            let made = self.0.credential(number);
+            self.0.clock.advance(self.0.way);
+            Ok(made)
         }
     }
 }
 
 struct Setup {
-    vended: Arc<Vended>,
-    vendor: Arc<Counting>,
+    vended: Arc<CredentialCache>,
+    vendor: Arc<CountingVendor>,
     open: Option<Sender<()>>,
 }
 
 fn setup(life: Option<Duration>, is_gated: bool) -> Setup {
-    setup_with(Counting { life, ..Counting::default() }, is_gated)
+    setup_with(CountingVendor { life, ..CountingVendor::default() }, is_gated)
 }
 
-fn setup_with(vendor: Counting, is_gated: bool) -> Setup {
+fn setup_with(vendor: CountingVendor, is_gated: bool) -> Setup {
     let (sender, receiver) = channel();
     let gate = is_gated.then(|| std::sync::Mutex::new(receiver));
-    let vendor = Arc::new(Counting { gate, ..vendor });
-    let first = vendor.made(1);
-    let vended = Vended::new(Box::new(Shared(vendor.clone())), vendor.clock.clone(), first);
+    let vendor = Arc::new(CountingVendor { gate, ..vendor });
+    let first = vendor.credential(1);
+    let vended = CredentialCache::new(Box::new(SharedVendor(vendor.clone())), vendor.clock.clone(), first);
     Setup { vended, vendor, open: is_gated.then_some(sender) }
 }
 
@@ -95,13 +94,13 @@ impl Setup {
 
     /// Waits until `times` requests are answered.
     async fn answered(&self, times: u64) {
-        while self.vended.state.lock().asked < times {
+        while self.vended.state.lock().requests < times {
             tokio::task::yield_now().await;
         }
     }
 
-    fn asked(&self) -> u64 {
-        self.vendor.asked.load(Ordering::SeqCst)
+    fn requests(&self) -> u64 {
+        self.vendor.requests.load(Ordering::SeqCst)
     }
 
     fn fails(&self, fails: bool) {
@@ -124,7 +123,7 @@ fn whoever_finds_them_ended_at_the_same_time_shares_one_question() {
             // Polled after all of these, which wait by then.
             let open = async { setup.open.as_ref().unwrap().send(()).unwrap() };
             let (found, ()) = join(all, open).await;
-            assert_eq!(setup.asked(), 1, "fails: {fails}");
+            assert_eq!(setup.requests(), 1, "fails: {fails}");
             for key in found {
                 match (fails, key) {
                     (false, key) => assert_eq!(key.unwrap(), "key-2"),
@@ -142,7 +141,7 @@ fn others_are_asked_for_in_time_and_nobody_waits_for_them() {
         let setup = setup(Some(HOUR), true);
         assert_eq!(setup.after(HOUR * 3 / 4 - Duration::from_secs(1)).key().await.unwrap(), "key-1");
         tokio::task::yield_now().await;
-        assert_eq!(setup.asked(), 0);
+        assert_eq!(setup.requests(), 0);
         setup.after(Duration::from_secs(1));
         // No response has come yet.
         for _ in 0..5 {
@@ -153,7 +152,7 @@ fn others_are_asked_for_in_time_and_nobody_waits_for_them() {
         while setup.vended.number() == 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!((setup.key().await.unwrap().as_str(), setup.asked()), ("key-2", 1));
+        assert_eq!((setup.key().await.unwrap().as_str(), setup.requests()), ("key-2", 1));
     });
 }
 
@@ -168,8 +167,8 @@ fn a_failure_costs_nothing_until_they_end_and_is_told_then() {
         // No new request is made at once.
         assert_eq!(setup.key().await.unwrap(), "key-1");
         tokio::task::yield_now().await;
-        assert_eq!(setup.asked(), 1);
-        assert_eq!(setup.after(AGAIN_AFTER).key().await.unwrap(), "key-1");
+        assert_eq!(setup.requests(), 1);
+        assert_eq!(setup.after(RETRY_AFTER).key().await.unwrap(), "key-1");
         setup.answered(2).await;
         let error = setup.after(HOUR / 4).key().await.unwrap_err();
         assert_eq!(error.kind(), Kind::Busy);
@@ -189,17 +188,17 @@ fn those_that_the_store_refuses_are_replaced_unless_they_are_young() {
     run(async {
         for life in [Some(HOUR), None] {
             let setup = setup(life, false);
-            assert!(!setup.vended.is_refused(0), "others would be refused too");
+            assert!(!setup.vended.note_refusal(0), "others would be refused too");
             assert_eq!(setup.key().await.unwrap(), "key-1");
-            assert!(setup.after(YOUNG).vended.is_refused(0));
+            assert!(setup.after(YOUNG_AGE).vended.note_refusal(0));
             assert_eq!(setup.key().await.unwrap(), "key-2");
             // This refusal belongs to a call with the previous credentials.
-            assert!(setup.after(YOUNG).vended.is_refused(0));
-            assert_eq!((setup.key().await.unwrap().as_str(), setup.asked()), ("key-2", 1));
+            assert!(setup.after(YOUNG_AGE).vended.note_refusal(0));
+            assert_eq!((setup.key().await.unwrap().as_str(), setup.requests()), ("key-2", 1));
             // If no others are available, credentials that should be valid are still used: the store may have refused only one
             // call.
             setup.fails(true);
-            assert!(setup.vended.is_refused(1));
+            assert!(setup.vended.note_refusal(1));
             match life {
                 Some(_) => assert_eq!(setup.key().await.unwrap(), "key-2"),
                 None => {
@@ -226,16 +225,16 @@ fn it_is_known_when_others_are_due() {
         assert_eq!((state.due, state.ends), (due, Some(life)));
     }
     // The expiry is unknown, or comes from a clock far behind ours.
-    let told = |ends_at_ms| {
-        let vendor = Counting::default();
-        let asked = Asked::now(&*vendor.clock);
-        State::of(Credential { ends_at_ms, ..vendor.made(1) }, asked, asked.at)
+    let state_of = |ends_at_ms| {
+        let vendor = CountingVendor::default();
+        let requested = RequestTime::now(&*vendor.clock);
+        State::of(Credential { ends_at_ms, ..vendor.credential(1) }, requested, requested.at)
     };
     for ends_at_ms in [None, Some(0), Some(SimClock::new().now() / 1000)] {
-        let state = told(ends_at_ms);
-        assert_eq!((state.due, state.ends), (UNTOLD_MAX, None));
+        let state = state_of(ends_at_ms);
+        assert_eq!((state.due, state.ends), (RENEWAL_AGE, None));
     }
-    assert!(told(Some(i64::MAX)).ends.is_some());
+    assert!(state_of(Some(i64::MAX)).ends.is_some());
 }
 
 /// Credentials of this kind were taken for those of another clock, and were used for 45 minutes.
@@ -243,11 +242,11 @@ fn it_is_known_when_others_are_due() {
 fn those_that_ended_on_their_way_are_known_to_have_ended() {
     let _limit = testkit::limit(60);
     run(async {
-        let vendor = || Counting { life: Some(HOUR), way: 2 * HOUR, ..Counting::default() };
+        let vendor = || CountingVendor { life: Some(HOUR), way: 2 * HOUR, ..CountingVendor::default() };
         let setup = setup_with(vendor(), false);
         assert_eq!(setup.after(HOUR * 3 / 4).key().await.unwrap(), "key-1");
         setup.answered(1).await;
-        assert!(matches!(setup.vended.look(), Look::Ended));
+        assert!(matches!(setup.vended.check(), CredentialState::Expired));
         // A call that waits for a response uses it, whatever its age.
         let setup = setup_with(vendor(), true);
         setup.after(HOUR);
@@ -255,8 +254,8 @@ fn those_that_ended_on_their_way_are_known_to_have_ended() {
         let open = async { setup.open.as_ref().unwrap().send(()).unwrap() };
         let (both, ()) = join(both, open).await;
         assert_eq!((both.0.unwrap(), both.1.unwrap()), ("key-2".to_owned(), "key-2".to_owned()));
-        assert_eq!(setup.asked(), 1);
-        assert!(matches!(setup.vended.look(), Look::Ended));
+        assert_eq!(setup.requests(), 1);
+        assert!(matches!(setup.vended.check(), CredentialState::Expired));
     });
 }
 
@@ -265,10 +264,10 @@ fn those_that_ended_on_their_way_are_known_to_have_ended() {
 fn those_that_were_long_on_their_way_are_young_when_they_come() {
     let _limit = testkit::limit(60);
     run(async {
-        let vendor = Counting { life: Some(HOUR), way: 2 * YOUNG, ..Counting::default() };
+        let vendor = CountingVendor { life: Some(HOUR), way: 2 * YOUNG_AGE, ..CountingVendor::default() };
         let setup = setup_with(vendor, false);
         assert_eq!(setup.after(HOUR).key().await.unwrap(), "key-2");
-        assert!(!setup.vended.is_refused(1));
+        assert!(!setup.vended.note_refusal(1));
     });
 }
 
@@ -277,9 +276,9 @@ fn secrets_are_shown_nowhere() {
     let _limit = testkit::limit(60);
     run(async {
         let setup = setup(None, false);
-        assert!(setup.after(YOUNG).vended.is_refused(0));
+        assert!(setup.after(YOUNG_AGE).vended.note_refusal(0));
         let current = setup.vended.get().await.unwrap();
-        let shown = format!("{:?} {current:?} {:?}", setup.vended, setup.vendor.made(3));
+        let shown = format!("{:?} {current:?} {:?}", setup.vended, setup.vendor.credential(3));
         assert!(!shown.contains("hush") && !shown.contains("token-"), "{shown}");
         let said = "<Code>ExpiredToken</Code><Token-0>token-1-</Token-0> hush-2- token-2-";
         let hidden = setup.vended.hide(said.to_owned());

@@ -21,7 +21,7 @@ fn a_flipped_bit_in_a_file_of_the_lake_is_named_and_never_shows_as_another_value
             rows: vec![RowId(3), RowId(70)],
             must_exist: true,
         });
-        life.rest();
+        life.run_until_idle();
         let [table, kept] = life.tables().unwrap();
         assert!(table.evicted().0 > 200, "{:?}", table.evicted());
         let expected = Answers::of(&kept).unwrap();

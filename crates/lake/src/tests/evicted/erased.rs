@@ -21,7 +21,7 @@ fn an_erasure_leaves_no_bound_here_that_may_be_a_value_of_what_was_erased() {
     columns[1] = Arc::new(StringArray::from(texts));
     let batch = RecordBatch::try_new(batch.schema(), columns).unwrap();
     life.submit(vec![Op::Insert { table: NAMES[0].into(), batch, mode: Mode::Append }]);
-    life.rest();
+    life.run_until_idle();
     assert!(table().has_evicted());
     let says = || {
         let is_here = |file: &std::path::PathBuf| file.to_string_lossy().ends_with(".meta");
@@ -31,11 +31,11 @@ fn an_erasure_leaves_no_bound_here_that_may_be_a_value_of_what_was_erased() {
     };
     assert_eq!(says(), 1);
     life.submit(vec![Op::Delete { table: NAMES[0].into(), rows: vec![RowId(5)], must_exist: true }]);
-    life.rest();
+    life.run_until_idle();
     let erase = || {
         let erasure = life.engine.erase(table().def().id, table().lsn()).unwrap();
         for _ in 0..20 {
-            life.rest();
+            life.run_until_idle();
         }
         let told = erasure.state();
         assert!(matches!(told.ended, Some(Ok(()))), "{told:?}");

@@ -15,14 +15,14 @@ fn a_segment_stays_whose_rows_the_lake_does_not_have_as_they_are() {
         options.log.file_bytes = 24 << 10;
         let engine = Engine::open_stepped(machine.env(), Path::new("db"), options).unwrap();
         let lake = materializer(small());
-        engine.register(Arc::new(Liar { lake: lake.clone(), lie })).unwrap();
+        engine.register(Arc::new(LyingMaterializer { lake: lake.clone(), lie })).unwrap();
         let life = Life { machine: &machine, engine, lake, held: Vec::new() };
         let create = |def| Op::CreateTable { def, if_absent: true };
         life.submit(defs(HotLimit::Bytes(0), 0, false).map(create).to_vec());
         for _ in 0..4 {
             let rows = batch(&mut Rng::new(7), 61);
             life.both(|name| Op::Insert { table: name.into(), batch: rows.clone(), mode: Mode::Append });
-            life.rest();
+            life.run_until_idle();
         }
         let [table, kept] = life.tables().unwrap();
         assert!(!table.has_evicted(), "{lie:?}: {:?}", table.evicted());
@@ -40,15 +40,15 @@ enum Lie {
 }
 
 /// A lake that returns wrong rows.
-struct Liar {
+struct LyingMaterializer {
     lake: Arc<Materializer>,
     lie: Lie,
 }
 
 #[derive(Debug)]
-struct Lying(Arc<dyn LakeSnapshot>, Lie);
+struct LyingSnapshot(Arc<dyn LakeSnapshot>, Lie);
 
-impl LakeSnapshot for Lying {
+impl LakeSnapshot for LyingSnapshot {
     fn row(&self) -> RowId {
         self.0.row()
     }
@@ -109,7 +109,7 @@ impl LakeSnapshot for Lying {
     }
 }
 
-impl Derives for Liar {
+impl Derives for LyingMaterializer {
     fn name(&self) -> &'static str {
         Derives::name(&*self.lake)
     }
@@ -150,6 +150,6 @@ impl Derives for Liar {
     }
 
     fn landed(&self, published: &Published, table: &Snapshot) -> Option<Arc<dyn LakeSnapshot>> {
-        Some(Arc::new(Lying(self.lake.landed(published, table)?, self.lie)))
+        Some(Arc::new(LyingSnapshot(self.lake.landed(published, table)?, self.lie)))
     }
 }

@@ -11,12 +11,12 @@ use types::{Kind, Result};
 
 use super::begin;
 use super::writer::Writer;
-use crate::data_file::Place;
+use crate::data_file::FilePartition;
 use crate::tests::support::{Bench, read, rows_of};
-use crate::{Replace, delete_file};
+use crate::{Replacement, delete_file};
 
 /// Checks that the commit that `make` builds on a lake of layout `layout` is refused with the reason `why`.
-pub fn refuses(layout: usize, why: &str, make: impl FnOnce(&Bench) -> Replace) {
+pub fn refuses(layout: usize, why: &str, make: impl FnOnce(&Bench) -> Replacement) {
     let mut bench = begin(super::plain(), layout);
     let replace = make(&bench);
     let (before, files) = (bench.lake(), bench.all_files());
@@ -32,17 +32,17 @@ pub fn refuses(layout: usize, why: &str, make: impl FnOnce(&Bench) -> Replace) {
 }
 
 /// Commits all rows in one file, after `change`.
-fn with_rows(bench: &Bench, change: impl FnOnce(RecordBatch) -> RecordBatch) -> Replace {
+fn with_rows(bench: &Bench, change: impl FnOnce(RecordBatch) -> RecordBatch) -> Replacement {
     with_files(bench, |rows| vec![change(rows)])
 }
 
 /// Commits all rows in the files that `change` returns.
-fn with_files(bench: &Bench, change: impl FnOnce(RecordBatch) -> Vec<RecordBatch>) -> Replace {
+fn with_files(bench: &Bench, change: impl FnOnce(RecordBatch) -> Vec<RecordBatch>) -> Replacement {
     let mut writer = Writer::new(bench, 77);
     let batches: Vec<_> = writer.lake.data.iter().map(|live| writer.rows_of(live)).collect();
     let all = concat_batches(&writer.columns.arrow, &batches).unwrap();
     (writer.data, writer.deletes) = (Vec::new(), Vec::new());
-    change(all).iter().for_each(|rows| writer.add(rows, Place::default()));
+    change(all).iter().for_each(|rows| writer.add(rows, FilePartition::default()));
     writer.finish()
 }
 
@@ -120,7 +120,7 @@ fn other_deleted_rows_than_there_were() {
         for deletes in &lake.deletes {
             let mut positions = lake.positions(deletes).unwrap();
             positions.iter_mut().for_each(|of| change(&mut of.positions));
-            writer.delete(Place::default(), positions);
+            writer.delete(FilePartition::default(), positions);
         }
         writer.finish()
     };
@@ -129,7 +129,7 @@ fn other_deleted_rows_than_there_were() {
     refuses(0, "which it adds itself", |bench| {
         let mut writer = Writer::new(bench, 77).rewrite_all();
         let path: Arc<str> = writer.data[0].path.as_str().into();
-        writer.delete(Place::default(), vec![delete_file::Positions { path, positions: vec![0] }]);
+        writer.delete(FilePartition::default(), vec![delete_file::Positions { path, positions: vec![0] }]);
         writer.finish()
     });
 }
@@ -160,7 +160,7 @@ fn files_that_are_not_where_or_what_they_should_be() {
         let lake = writer.lake.clone();
         (writer.data, writer.deletes) = (Vec::new(), Vec::new());
         let rows: Vec<_> = lake.data.iter().map(|live| writer.rows_of(live)).collect();
-        rows.iter().for_each(|rows| writer.add(rows, Place::default()));
+        rows.iter().for_each(|rows| writer.add(rows, FilePartition::default()));
         writer.data[0].rows += 1;
         writer.data[1].rows -= 1;
         writer.finish()
@@ -230,7 +230,7 @@ fn columns_without_field_ids() {
 #[test]
 fn commits_that_say_what_is_not_so() {
     for (why, change) in [
-        ("parent 5", (|r| r.parent = Some(5)) as fn(&mut Replace)),
+        ("parent 5", (|r| r.parent = Some(5)) as fn(&mut Replacement)),
         ("parent none", |r| r.parent = None),
         ("sequence number", |r| r.sequence += 1),
         ("sequence number", |r| r.sequence -= 1),
@@ -284,7 +284,7 @@ fn wrong_bounds_are_not_believed() {
 
 #[test]
 fn what_is_no_replacement_of_files_alone() {
-    let parse = |updates: serde_json::Value| Replace::parse(&[], updates.as_array().unwrap());
+    let parse = |updates: serde_json::Value| Replacement::parse(&[], updates.as_array().unwrap());
     let snapshot = |operation: &str| {
         json!({ "action": "add-snapshot", "snapshot": { "snapshot-id": 7, "parent-snapshot-id": 3, "sequence-number": 4,
             "timestamp-ms": 1, "manifest-list": "x.avro", "summary": { "operation": operation, "engine-name": "spark" } } })

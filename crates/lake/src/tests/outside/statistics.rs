@@ -24,8 +24,8 @@ use types::{ColumnId, DataType, Value};
 use super::refused::refuses;
 use super::writer::{Writer, reversed};
 use super::{begin, check_taken, plain};
-use crate::Replace;
-use crate::data_file::Place;
+use crate::Replacement;
+use crate::data_file::FilePartition;
 use crate::tests::support::{Bench, def};
 
 /// A snapshot id that does not occur by chance in the name of one of the lake's own files.
@@ -74,13 +74,13 @@ fn in_one_file(
     id: i64,
     properties: WriterPropertiesBuilder,
     change: impl FnOnce(ParquetMetaData) -> ParquetMetaData,
-) -> Replace {
+) -> Replacement {
     let mut writer = Writer::new(bench, id);
     let batches: Vec<_> = writer.lake.data.iter().map(|live| writer.rows_of(live)).collect();
     let rows = reversed(&concat_batches(&writer.columns.arrow, &batches).unwrap());
     let bytes = written(&writer.columns, &rows, properties);
     let bytes = with_footer(&bytes, &change(footer(&bytes)));
-    let (path, place) = (writer.next_name(), Place::default());
+    let (path, place) = (writer.next_name(), FilePartition::default());
     writer.put(&path, &bytes);
     (writer.data, writer.deletes) = (Vec::new(), Vec::new());
     writer.data.push(DataFile {

@@ -13,11 +13,11 @@ use iceberg::spec;
 use table::materializer::Progress;
 use types::Result;
 
-use crate::data_file::{self, Place};
-use crate::source::Source;
-use crate::state::Live;
+use crate::data_file::{self, FilePartition};
+use crate::live_rows::LiveRows;
+use crate::state::LiveFile;
 use crate::tests::support::Bench;
-use crate::{Lake, Outcome, Replace, delete_file};
+use crate::{Lake, Replacement, ReplacementOutcome, delete_file};
 
 /// A commit that is being prepared: the files that the table is to have.
 pub struct Writer<'b> {
@@ -49,7 +49,7 @@ impl<'b> Writer<'b> {
     }
 
     /// Returns the live rows of a file.
-    pub fn rows_of(&self, live: &Live) -> RecordBatch {
+    pub fn rows_of(&self, live: &LiveFile) -> RecordBatch {
         let mut gone = Vec::new();
         for deletes in &self.lake.deletes {
             let positions = self.lake.positions(deletes).unwrap();
@@ -57,7 +57,7 @@ impl<'b> Writer<'b> {
         }
         gone.sort_unstable();
         let bytes = self.lake.data_file(live).unwrap();
-        let mut source = Source::open(bytes, self.columns.clone(), gone, 1 << 20).unwrap();
+        let mut source = LiveRows::open(bytes, self.columns.clone(), gone, 1 << 20).unwrap();
         let mut batches = Vec::new();
         while let Some(batch) = source.next().unwrap() {
             batches.push(batch);
@@ -67,15 +67,15 @@ impl<'b> Writer<'b> {
 
     /// Rewrites all files, those of each partition into one, with the rows from the last to the first.
     pub fn rewrite_all(mut self) -> Writer<'b> {
-        let mut groups: Vec<(Place, Vec<RecordBatch>)> = Vec::new();
+        let mut groups: Vec<(FilePartition, Vec<RecordBatch>)> = Vec::new();
         for live in self.lake.data.clone() {
             let file = &live.entry.file;
             let rows = self.rows_of(&live);
-            let same = |place: &Place| place.spec == file.spec && place.partition == file.partition;
+            let same = |place: &FilePartition| place.spec == file.spec && place.partition == file.partition;
             match groups.iter_mut().find(|(place, _)| same(place)) {
                 Some((_, batches)) => batches.push(rows),
                 None => {
-                    let place = Place { spec: file.spec, partition: file.partition.clone() };
+                    let place = FilePartition { spec: file.spec, partition: file.partition.clone() };
                     groups.push((place, vec![rows]));
                 }
             }
@@ -104,7 +104,7 @@ impl<'b> Writer<'b> {
     }
 
     /// Adds a data file with these rows, in their order.
-    pub fn add(&mut self, rows: &RecordBatch, place: Place) {
+    pub fn add(&mut self, rows: &RecordBatch, place: FilePartition) {
         let name = self.next_name();
         let temporary = self.lake.dir.join("data").join(format!("{}-{}.writing", self.id, self.files));
         let store = &self.lake.store;
@@ -131,7 +131,7 @@ impl<'b> Writer<'b> {
     }
 
     /// Adds a position delete file.
-    pub fn delete(&mut self, place: Place, positions: Vec<delete_file::Positions>) {
+    pub fn delete(&mut self, place: FilePartition, positions: Vec<delete_file::Positions>) {
         let name = self.next_name().replace("/part=", "/deletes=");
         let temporary = self.lake.dir.join("data").join(format!("{}-{}.writing", self.id, self.files));
         let store = &self.lake.store;
@@ -143,7 +143,7 @@ impl<'b> Writer<'b> {
     }
 
     /// Writes the manifests and their list, and returns the commit.
-    pub fn finish(self) -> Replace {
+    pub fn finish(self) -> Replacement {
         let (metadata, location) = (&self.lake.metadata, &self.lake.metadata.location);
         let sequence = metadata.last_sequence_number + 1;
         let mut by_kind: BTreeMap<(i32, bool), Vec<Entry>> = BTreeMap::new();
@@ -161,7 +161,7 @@ impl<'b> Writer<'b> {
         let mut listed = self.manifests.clone();
         for ((spec, is_deletes), entries) in by_kind {
             let path = format!("{location}/metadata/{}-m{}.avro", self.id, listed.len());
-            let of = manifest::Of {
+            let of = manifest::ManifestHeader {
                 path: path.clone(),
                 content: if is_deletes { Content::Deletes } else { Content::Data },
                 spec: spec::find(&self.lake.specs, spec).unwrap(),
@@ -178,7 +178,7 @@ impl<'b> Writer<'b> {
         let parent = metadata.current_snapshot_id;
         self.put(&list, &manifest::write_list(&listed, self.id, parent, sequence));
         let summary = [("operation", "replace"), ("engine-name", "spark"), ("total-records", "1")];
-        Replace {
+        Replacement {
             snapshot_id: self.id,
             parent,
             sequence,
@@ -198,11 +198,11 @@ pub fn reversed(rows: &RecordBatch) -> RecordBatch {
 }
 
 /// The outcome of an offered commit, once it is known.
-pub type Told = Arc<Mutex<Option<Outcome>>>;
+pub type OfferOutcome = Arc<Mutex<Option<ReplacementOutcome>>>;
 
 impl Bench {
-    pub fn offered(&self, replace: &Replace) -> Told {
-        let told = Told::default();
+    pub fn offered(&self, replace: &Replacement) -> OfferOutcome {
+        let told = OfferOutcome::default();
         let tell = told.clone();
         let heard = Box::new(move |outcome| *tell.lock().unwrap() = Some(outcome));
         self.lake().offer(replace.clone(), heard).unwrap();
@@ -210,13 +210,15 @@ impl Bench {
     }
 
     /// Offers a commit, and steps until its outcome is known. The steps are not urgent, so that other rows do not land before.
-    pub fn offer(&mut self, replace: &Replace) -> Result<u64> {
+    pub fn offer(&mut self, replace: &Replacement) -> Result<u64> {
         let told = self.offered(replace);
         for _ in 0..20 {
             let stepped = self.step(false);
             match told.lock().unwrap().take() {
-                Some(Outcome::Taken(version)) => return Ok(version),
-                Some(Outcome::Refused(error) | Outcome::Unknown(error)) => return Err(error),
+                Some(ReplacementOutcome::Committed(version)) => return Ok(version),
+                Some(ReplacementOutcome::Refused(error) | ReplacementOutcome::Unknown(error)) => {
+                    return Err(error);
+                }
                 None => {}
             }
             match stepped {

@@ -7,21 +7,21 @@ use types::Value;
 
 use super::super::crashes::{self, Layouts, STEPS, States};
 use super::super::support::Bench;
-use super::fake::{Fake, How};
+use super::fake_catalog::{FakeCatalog, Fate};
 use super::{begin, check, land, note};
 
-const HOWS: [How; 8] = [
-    How::Refused,
-    How::Dropped,
-    How::Lost,
-    How::Late,
-    How::Before(500),
-    How::Before(503),
-    How::After(500),
-    How::After(502),
+const FATES: [Fate; 8] = [
+    Fate::Refused,
+    Fate::Dropped,
+    Fate::Lost,
+    Fate::Late,
+    Fate::Before(500),
+    Fate::Before(503),
+    Fate::After(500),
+    Fate::After(502),
 ];
 
-fn finish(bench: &mut Bench, fake: &Fake, done: &States, layouts: Layouts) {
+fn finish(bench: &mut Bench, fake: &FakeCatalog, done: &States, layouts: Layouts) {
     land(bench, fake);
     for step in done.len().saturating_sub(1)..STEPS {
         crashes::changes(bench, step, layouts);
@@ -42,24 +42,24 @@ fn a_failure_at_every_call_is_survived() {
     let _limit = testkit::limit(600);
     for layouts in [&[0][..], &[2, 3], &[6, 1]] as [Layouts; 3] {
         for call in 1..=calls_of(layouts) {
-            for how in HOWS {
+            for fate in FATES {
                 let (mut bench, fake) = begin(layouts);
-                fake.fail(call, false, how);
+                fake.fail(call, false, fate);
                 let mut states = States::new();
                 for step in 0..STEPS {
                     crashes::changes(&mut bench, step, layouts);
                     note(&bench, &mut states).unwrap();
                     let mut tries = 0;
                     while let Err(error) = bench.try_land() {
-                        check(&bench, &fake, &states, &format!("call {call}, {how:?}: {error}"));
+                        check(&bench, &fake, &states, &format!("call {call}, {fate:?}: {error}"));
                         tries += 1;
-                        assert!(tries < 4, "call {call}, {how:?}: {error}");
+                        assert!(tries < 4, "call {call}, {fate:?}: {error}");
                     }
-                    check(&bench, &fake, &states, &format!("call {call}, {how:?}"));
+                    check(&bench, &fake, &states, &format!("call {call}, {fate:?}"));
                 }
                 fake.works_again();
                 fake.deliver();
-                check(&bench, &fake, &states, &format!("call {call}, {how:?}, delivered"));
+                check(&bench, &fake, &states, &format!("call {call}, {fate:?}, delivered"));
                 land(&mut bench, &fake);
             }
         }
@@ -73,10 +73,10 @@ fn an_end_at_every_call_leaves_the_lake_at_a_commit() {
     let _limit = testkit::limit(600);
     for layouts in [&[0][..], &[0, 2]] as [Layouts; 2] {
         for call in 1..=calls_of(layouts) {
-            for how in HOWS {
-                let what = format!("call {call}, {how:?}");
+            for fate in FATES {
+                let what = format!("call {call}, {fate:?}");
                 let (mut bench, fake) = begin(layouts);
-                fake.fail(call, true, how);
+                fake.fail(call, true, fate);
                 let mut states = States::new();
                 if crashes::run(&mut bench, &mut states, layouts).is_ok() {
                     continue;
@@ -179,7 +179,7 @@ fn whatever_fails_when_the_lake_ends_as_the_table() {
         bench.restart();
         bench.insert(&[row(1_001)]);
         land(&mut bench, &fake);
-        let unnamed = bench.lake().unnamed().unwrap();
+        let unnamed = bench.lake().unnamed_files().unwrap();
         assert!(unnamed.is_empty(), "seed {seed}: {unnamed:?}");
     }
     // Single seeds may meet few failures.
@@ -195,7 +195,7 @@ fn an_erasure_waits_for_what_is_in_doubt() {
     bench.keys(0..30);
     land(&mut bench, &fake);
     bench.keys(30..40);
-    fake.fail(1, false, How::Dropped);
+    fake.fail(1, false, Fate::Dropped);
     assert!(bench.try_land().is_err());
     fake.works_again();
     // The process is killed, and the new one finds files that a late request may still name.
@@ -203,7 +203,7 @@ fn an_erasure_waits_for_what_is_in_doubt() {
     bench.delete(31..=40);
     bench.erase().unwrap();
     let lake = bench.lake();
-    let unnamed = lake.unnamed().unwrap();
+    let unnamed = lake.unnamed_files().unwrap();
     assert!(unnamed.is_empty(), "{unnamed:?}");
     land(&mut bench, &fake);
 }

@@ -9,20 +9,20 @@ use bytes::Bytes;
 
 use super::super::crashes;
 use super::super::support::small;
-use super::fake::{Fake, How};
+use super::fake_catalog::{FakeCatalog, Fate};
 use super::land;
 use crate::Options;
 use crate::rest::Catalog;
-use crate::rest::http::{Body, Broken, Method, Request};
+use crate::rest::http::{Body, Method, Request, TransportError};
 
-/// A server of HTTP/1.1 in front of a [`Fake`], on this machine. A lost response becomes a closed connection, and one that
+/// A server of HTTP/1.1 in front of a [`FakeCatalog`], on this machine. A lost response becomes a closed connection, and one that
 /// never comes becomes a connection that stays open.
-struct Front {
+struct HttpFront {
     url: String,
 }
 
-impl Front {
-    fn start(fake: &Fake) -> Front {
+impl HttpFront {
+    fn start(fake: &FakeCatalog) -> HttpFront {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/base", listener.local_addr().unwrap());
         // Connections that stay open without a response.
@@ -34,7 +34,7 @@ impl Front {
                 std::thread::spawn(move || serve(stream.unwrap(), &fake, &kept));
             }
         });
-        Front { url }
+        HttpFront { url }
     }
 
     fn catalog(&self, call_max: Duration) -> Catalog {
@@ -48,26 +48,27 @@ impl Front {
     }
 }
 
-fn serve(mut stream: TcpStream, fake: &Fake, silent: &Mutex<Vec<TcpStream>>) {
+fn serve(mut stream: TcpStream, fake: &FakeCatalog, silent: &Mutex<Vec<TcpStream>>) {
     while let Some(request) = read(&mut stream) {
-        match fake.answer(&request) {
-            Ok(answer) => {
+        match fake.respond(&request) {
+            Ok(response) => {
                 let head = format!(
                     "HTTP/1.1 {} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-                    answer.status,
-                    answer.body.len()
+                    response.status,
+                    response.body.len()
                 );
-                if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&answer.body)).is_err() {
+                if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&response.body)).is_err()
+                {
                     return;
                 }
             }
-            Err(Broken::NotSent(_)) => return,
+            Err(TransportError::NotSent(_)) => return,
             // A part of a response, and then the end of the connection.
-            Err(Broken::Unknown(why)) if why.contains("closed") => {
+            Err(TransportError::Unknown(why)) if why.contains("closed") => {
                 let _ = stream.write_all(b"HTTP/1.1 200 x\r\ncontent-length: 1000\r\n\r\n{\"meta");
                 return;
             }
-            Err(Broken::Unknown(_)) => return silent.lock().unwrap().push(stream),
+            Err(TransportError::Unknown(_)) => return silent.lock().unwrap().push(stream),
         }
     }
 }
@@ -109,22 +110,28 @@ fn read(stream: &mut TcpStream) -> Option<Request> {
 #[test]
 fn a_lake_lands_over_a_connection_that_fails_in_every_way() {
     let _limit = testkit::limit(300);
-    for how in
-        [How::Well, How::Lost, How::Dropped, How::Late, How::Before(500), How::After(503), How::Refused]
-    {
+    for fate in [
+        Fate::Well,
+        Fate::Lost,
+        Fate::Dropped,
+        Fate::Late,
+        Fate::Before(500),
+        Fate::After(503),
+        Fate::Refused,
+    ] {
         for call in 1..=9 {
-            let fake = Fake::default();
+            let fake = FakeCatalog::default();
             fake.wants_a_new_token();
-            let front = Front::start(&fake);
+            let front = HttpFront::start(&fake);
             let catalog = front.catalog(Duration::from_millis(300));
             let mut bench = crashes::begin_in(&[0], Options { catalog: Some(catalog), ..small() });
-            fake.fail(call, false, how);
+            fake.fail(call, false, fate);
             for round in 0..3 {
                 bench.keys(round * 10..round * 10 + 10);
                 let mut tries = 0;
                 while let Err(error) = bench.try_land() {
                     tries += 1;
-                    assert!(tries < 4, "call {call}, {how:?}: {error}");
+                    assert!(tries < 4, "call {call}, {fate:?}: {error}");
                 }
             }
             fake.works_again();
@@ -138,12 +145,12 @@ fn a_lake_lands_over_a_connection_that_fails_in_every_way() {
 #[test]
 fn a_catalog_that_does_not_answer_costs_what_is_set() {
     let _limit = testkit::limit(60);
-    let fake = Fake::default();
-    let front = Front::start(&fake);
+    let fake = FakeCatalog::default();
+    let front = HttpFront::start(&fake);
     let catalog = front.catalog(Duration::from_millis(200));
-    fake.fail(1, true, How::Dropped);
+    fake.fail(1, true, Fate::Dropped);
     let begun = Instant::now();
-    let error = catalog.make_sure().unwrap_err();
+    let error = catalog.ensure_usable().unwrap_err();
     let took = begun.elapsed();
     assert_eq!(error.kind(), types::Kind::Io, "{error}");
     assert!(error.to_string().contains("no answer within 0.2 s"), "{error}");
@@ -151,6 +158,6 @@ fn a_catalog_that_does_not_answer_costs_what_is_set() {
     // An address without a server is reported as such.
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let options = crate::rest::Options { uri: format!("http://{gone}"), ..Default::default() };
-    let error = Catalog::connect(&options, "database").unwrap().make_sure().unwrap_err();
+    let error = Catalog::connect(&options, "database").unwrap().ensure_usable().unwrap_err();
     assert!(error.to_string().to_lowercase().contains("refused"), "{error}");
 }

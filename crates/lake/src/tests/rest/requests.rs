@@ -5,7 +5,7 @@ use types::{Kind, Value};
 
 use super::super::crashes::{self, Layouts, States};
 use super::super::support::{LAYOUTS, small};
-use super::fake::{Fake, How, URI};
+use super::fake_catalog::{FakeCatalog, Fate, URI};
 use super::{begin, catalog_in, check, land, options_in};
 use crate::Options;
 use crate::rest::Catalog;
@@ -31,7 +31,7 @@ fn a_table_lands_in_a_catalog_as_in_files() {
         let told = fake.metadata("main.t").unwrap();
         assert!(told.snapshots.len() <= small().snapshots_max, "{}", told.snapshots.len());
         let lake = bench.lake();
-        let unnamed = lake.unnamed().unwrap();
+        let unnamed = lake.unnamed_files().unwrap();
         assert!(unnamed.is_empty(), "{unnamed:?}");
     }
 }
@@ -56,7 +56,7 @@ fn a_commit_is_one_request_made_for_the_state_before() {
 #[test]
 fn fields_have_our_ids_whatever_a_catalog_gave_them_at_first() {
     let _limit = testkit::limit(60);
-    let fake = Fake::default();
+    let fake = FakeCatalog::default();
     fake.reassigns_ids(false);
     let mut bench = crashes::begin_in(&[2], options_in(&fake));
     crashes::run(&mut bench, &mut States::new(), &[2]).unwrap();
@@ -69,7 +69,7 @@ fn fields_have_our_ids_whatever_a_catalog_gave_them_at_first() {
 #[test]
 fn a_catalog_that_gives_other_ids_to_later_schemas_too_gets_no_row() {
     let _limit = testkit::limit(60);
-    let fake = Fake::default();
+    let fake = FakeCatalog::default();
     fake.reassigns_ids(true);
     let mut bench = crashes::begin_in(&[0], options_in(&fake));
     bench.keys(0..10);
@@ -160,11 +160,11 @@ fn a_table_that_was_dropped_there_lands_anew() {
 #[test]
 fn a_dropped_table_leaves_the_catalog_with_its_files() {
     let _limit = testkit::limit(60);
-    for (call, how) in [(0, How::Well), (1, How::Before(503)), (2, How::Before(500)), (2, How::Lost)] {
+    for (call, fate) in [(0, Fate::Well), (1, Fate::Before(503)), (2, Fate::Before(500)), (2, Fate::Lost)] {
         let (mut bench, fake) = begin(&[0]);
         bench.keys(0..10);
         let lake = bench.land();
-        fake.fail(call, false, how);
+        fake.fail(call, false, fate);
         let materializer: &dyn table::materializer::Materializer = &*bench.materializer;
         let done = materializer.dropped(&bench.place());
         assert_eq!(done.is_ok(), call == 0);
@@ -190,7 +190,7 @@ fn a_table_that_is_not_there_any_more_keeps_its_files_when_it_is_dropped_here() 
     let before = (files("data"), files("metadata"));
     let materializer: &dyn table::materializer::Materializer = &*bench.materializer;
     // The catalog refuses to drop the table; then somebody renames it.
-    fake.fail(2, false, How::Before(403));
+    fake.fail(2, false, Fate::Before(403));
     assert!(materializer.dropped(&bench.place()).is_err() && fake.metadata("main.t").is_some());
     fake.drop_table("main.t");
     materializer.dropped(&bench.place()).unwrap();
@@ -205,7 +205,7 @@ fn a_404_of_a_proxy_says_nothing_of_a_table() {
     let (mut bench, fake) = begin(&[0]);
     bench.keys(0..10);
     let lake = bench.land();
-    fake.fail(1, true, How::Before(404));
+    fake.fail(1, true, Fate::Before(404));
     bench.keys(10..20);
     for _ in 0..3 {
         assert!(bench.try_land().is_err());
@@ -222,7 +222,7 @@ fn a_404_of_a_proxy_says_nothing_of_a_table() {
 #[test]
 fn a_token_is_had_for_a_credential_and_had_anew_when_it_ends() {
     let _limit = testkit::limit(60);
-    let fake = Fake::default();
+    let fake = FakeCatalog::default();
     fake.wants_a_new_token();
     let with = |credential: &str| {
         let options = crate::rest::Options {
@@ -232,7 +232,7 @@ fn a_token_is_had_for_a_credential_and_had_anew_when_it_ends() {
         };
         Catalog::new(Box::new(fake.clone()), &options, "database").unwrap()
     };
-    let error = with("me:wrong").make_sure().unwrap_err();
+    let error = with("me:wrong").ensure_usable().unwrap_err();
     assert_eq!(error.kind(), Kind::Forbidden);
     assert!(error.to_string().contains("who are you?") && !error.to_string().contains("wrong"), "{error}");
     let mut bench = crashes::begin_in(&[0], Options { catalog: Some(with("me:secret&+")), ..small() });
@@ -250,7 +250,7 @@ fn a_token_is_had_for_a_credential_and_had_anew_when_it_ends() {
 
 #[test]
 fn what_is_wrong_with_a_catalog_is_said_with_its_cure() {
-    let fake = Fake::default();
+    let fake = FakeCatalog::default();
     let at = |uri: &str, token: Option<&str>| {
         let options =
             crate::rest::Options { uri: uri.into(), token: token.map(str::to_owned), ..Default::default() };
@@ -264,21 +264,21 @@ fn what_is_wrong_with_a_catalog_is_said_with_its_cure() {
     assert!(said.contains("catalog_credential") && !said.contains("hush"), "{said}");
     assert_eq!(at("http://host/catalog/v1/", None).unwrap().uri(), "http://host/catalog");
     // The page is not a catalog's.
-    fake.fail(1, false, How::Before(404));
-    let said = says(at(URI, None).unwrap().make_sure().unwrap_err());
+    fake.fail(1, false, Fate::Before(404));
+    let said = says(at(URI, None).unwrap().ensure_usable().unwrap_err());
     assert!(said.contains("no Iceberg REST catalog") && said.contains("before /v1"), "{said}");
-    fake.fail(1, false, How::Before(200));
-    let said = says(at(URI, None).unwrap().make_sure().unwrap_err());
+    fake.fail(1, false, Fate::Before(200));
+    let said = says(at(URI, None).unwrap().ensure_usable().unwrap_err());
     assert!(said.contains("no Iceberg REST catalog"), "{said}");
     fake.works_again();
     fake.wants_a_new_token();
-    let said = says(at(URI, Some("hush")).unwrap().make_sure().unwrap_err());
+    let said = says(at(URI, Some("hush")).unwrap().ensure_usable().unwrap_err());
     assert!(said.contains("401") && said.contains("lake.catalog_token") && !said.contains("hush"), "{said}");
     let catalog = at(URI, Some("token-1")).unwrap();
     assert!(!format!("{catalog:?}").contains("token-1"));
     let read_only = ["GET /v1/{prefix}/namespaces/{namespace}/tables/{table}"];
     fake.offers(&read_only);
-    let said = says(catalog.make_sure().unwrap_err());
+    let said = says(catalog.ensure_usable().unwrap_err());
     assert!(
         said.contains("does not offer `POST /v1/{prefix}/namespaces/{namespace}/tables/{table}`"),
         "{said}"

@@ -22,17 +22,17 @@ use vfs::Clock;
 
 use super::super::crashes;
 use super::super::remote::{self, Flaky};
-use super::super::support::{Bench, read_told, rows_of, small};
+use super::super::support::{Bench, read_with_metadata, rows_of, small};
 use super::catalog_in;
-use super::fake::{Fake, How};
+use super::fake_catalog::{FakeCatalog, Fate};
 use crate::Options;
-use crate::objects::{Connect, Objects, Reach};
+use crate::objects::{Connector, Objects, StoreEndpoint};
 
 const URI: &str = "s3://bucket/lake";
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The access control of the store: its keys, the place for which each is valid, and until when.
-struct Door {
+struct AccessControl {
     clock: Arc<dyn Clock>,
     keys: BTreeMap<String, (String, i64)>,
     made: u64,
@@ -45,9 +45,9 @@ struct Door {
     probes: u64,
 }
 
-type SharedDoor = Arc<Mutex<Door>>;
+type SharedAccessControl = Arc<Mutex<AccessControl>>;
 
-impl Door {
+impl AccessControl {
     /// Makes a new key for a place, and returns it in the form of a response.
     fn make(&mut self, location: &str, life: Duration, is_told: bool) -> Json {
         self.made += 1;
@@ -68,53 +68,53 @@ impl Door {
 }
 
 /// The store behind the access control.
-struct Guarded {
+struct GuardedStore {
     store: Arc<InMemory>,
-    door: SharedDoor,
+    access: SharedAccessControl,
     credentials: AwsCredentialProvider,
 }
 
-impl fmt::Debug for Guarded {
+impl fmt::Debug for GuardedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("guarded")
     }
 }
 
-impl fmt::Display for Guarded {
+impl fmt::Display for GuardedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("guarded")
     }
 }
 
-impl Guarded {
+impl GuardedStore {
     async fn pass(&self, key: &Key) -> StoreResult<()> {
         let credential = self.credentials.get_credential().await?;
         let number = credential.key_id.strip_prefix("key-").unwrap_or_default();
         let (secret, token) = (format!("hush-{number}-"), format!("token-{number}-"));
-        let mut door = self.door.lock().unwrap();
-        let now = door.clock.now() / 1000;
+        let mut access = self.access.lock().unwrap();
+        let now = access.clock.now() / 1000;
         let is_right = credential.secret_key == secret && credential.token.as_ref() == Some(&token);
-        let found = door.keys.get(&credential.key_id).filter(|_| is_right).cloned();
+        let found = access.keys.get(&credential.key_id).filter(|_| is_right).cloned();
         let why: Box<dyn std::error::Error + Send + Sync> = match found {
             Some((place, ends)) if now < ends && key.prefix_matches(&Key::from(place.as_str())) => {
                 return Ok(());
             }
             // Amazon's error, which comes with 400.
             Some((_, ends)) if now >= ends => {
-                door.refused += 1;
+                access.refused += 1;
                 let source = format!("400: <Code>ExpiredToken</Code><Token-0>{token}</Token-0>").into();
                 return Err(StoreError::Generic { store: "guarded", source });
             }
             Some(_) => "AccessDenied".into(),
             None => format!("InvalidAccessKeyId {token}").into(),
         };
-        door.refused += 1;
+        access.refused += 1;
         Err(StoreError::PermissionDenied { path: key.to_string(), source: why })
     }
 }
 
 #[async_trait::async_trait]
-impl ObjectStore for Guarded {
+impl ObjectStore for GuardedStore {
     async fn put_opts(
         &self,
         key: &Key,
@@ -123,9 +123,9 @@ impl ObjectStore for Guarded {
     ) -> StoreResult<PutResult> {
         self.pass(key).await?;
         {
-            let mut door = self.door.lock().unwrap();
-            door.probes += u64::from(key.as_ref().contains("polynya-probe"));
-            if door.is_careless {
+            let mut access = self.access.lock().unwrap();
+            access.probes += u64::from(key.as_ref().contains("polynya-probe"));
+            if access.is_careless {
                 options.mode = PutMode::Overwrite;
             }
         }
@@ -155,22 +155,23 @@ impl ObjectStore for Guarded {
         &self,
         keys: BoxStream<'static, StoreResult<Key>>,
     ) -> BoxStream<'static, StoreResult<Key>> {
-        let guarded = Guarded {
+        let guarded = GuardedStore {
             store: self.store.clone(),
-            door: self.door.clone(),
+            access: self.access.clone(),
             credentials: self.credentials.clone(),
         };
         let passed = keys.and_then(move |key| {
-            let guarded = Guarded {
+            let guarded = GuardedStore {
                 store: guarded.store.clone(),
-                door: guarded.door.clone(),
+                access: guarded.access.clone(),
                 credentials: guarded.credentials.clone(),
             };
             async move {
                 guarded.pass(&key).await?;
-                match guarded.door.lock().unwrap().keeps {
-                    true => Err(StoreError::Generic { store: "guarded", source: "503".into() }),
-                    false => Ok(key),
+                if guarded.access.lock().unwrap().keeps {
+                    Err(StoreError::Generic { store: "guarded", source: "503".into() })
+                } else {
+                    Ok(key)
                 }
             }
         });
@@ -191,29 +192,29 @@ impl ObjectStore for Guarded {
     }
 }
 
-struct Connector {
+struct GuardedConnector {
     store: Arc<InMemory>,
-    door: SharedDoor,
-    reached: Mutex<Vec<Reach>>,
+    access: SharedAccessControl,
+    endpoints: Mutex<Vec<StoreEndpoint>>,
 }
 
-impl Connect for Connector {
+impl Connector for GuardedConnector {
     fn connect(
         &self,
-        reach: &Reach,
+        endpoint: &StoreEndpoint,
         credentials: AwsCredentialProvider,
     ) -> types::Result<Arc<dyn ObjectStore>> {
-        self.reached.lock().unwrap().push(reach.clone());
-        Ok(Arc::new(Guarded { store: self.store.clone(), door: self.door.clone(), credentials }))
+        self.endpoints.lock().unwrap().push(endpoint.clone());
+        Ok(Arc::new(GuardedStore { store: self.store.clone(), access: self.access.clone(), credentials }))
     }
 }
 
 struct Setup {
     bench: Bench,
-    fake: Fake,
+    fake: FakeCatalog,
     store: Arc<InMemory>,
-    door: SharedDoor,
-    connector: Arc<Connector>,
+    access: SharedAccessControl,
+    connector: Arc<GuardedConnector>,
 }
 
 const CREDENTIALS: &str = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials";
@@ -227,33 +228,37 @@ const TABLE: [&str; 5] = [
 
 /// Hands out credentials in `storage-credentials`, for an hour.
 fn setup() -> Setup {
-    setup_with(|door, location| {
-        let right = json!({ "prefix": location, "config": door.make(location, HOUR, true) });
+    setup_with(|access, location| {
+        let right = json!({ "prefix": location, "config": access.make(location, HOUR, true) });
         let wide = json!({ "prefix": "s3://bucket", "config": { "s3.access-key-id": "no", "s3.secret-access-key": "no" } });
         (json!({ "s3.endpoint": "http://there" }), json!([wide, right]))
     })
 }
 
-fn setup_with(vend: impl Fn(&mut Door, &str) -> (Json, Json) + Send + 'static) -> Setup {
-    let fake = Fake::default();
+fn setup_with(vend: impl Fn(&mut AccessControl, &str) -> (Json, Json) + Send + 'static) -> Setup {
+    let fake = FakeCatalog::default();
     // The clock is that of the simulated machine, which is created with the bench.
     let mut bench = Bench::new(small());
     let (store, clock) = (Arc::new(InMemory::new()), bench.sim.env().clock);
     let keys = BTreeMap::new();
-    let door = Door { clock, keys, made: 0, refused: 0, is_careless: false, keeps: false, probes: 0 };
-    let door = Arc::new(Mutex::new(door));
-    let connector =
-        Arc::new(Connector { store: store.clone(), door: door.clone(), reached: Mutex::default() });
+    let access =
+        AccessControl { clock, keys, made: 0, refused: 0, is_careless: false, keeps: false, probes: 0 };
+    let access = Arc::new(Mutex::new(access));
+    let connector = Arc::new(GuardedConnector {
+        store: store.clone(),
+        access: access.clone(),
+        endpoints: Mutex::default(),
+    });
     let objects =
-        Objects::of_vendors(connector.clone(), "lake", URI.into(), Duration::from_secs(10), "database")
+        Objects::with_connector(connector.clone(), "lake", URI.into(), Duration::from_secs(10), "database")
             .unwrap();
     let Options { objects, warehouse, location, .. } = Options::remote(objects);
     let options =
         Options { objects, warehouse, location, catalog: Some(catalog_in(&fake, "database")), ..small() };
     bench.materializer = super::super::support::materializer(options);
-    let shared = door.clone();
+    let shared = access.clone();
     fake.vends(Box::new(move |location| Ok(vend(&mut shared.lock().unwrap(), location))));
-    Setup { bench, fake, store, door, connector }
+    Setup { bench, fake, store, access, connector }
 }
 
 impl Setup {
@@ -262,7 +267,7 @@ impl Setup {
         let lake = self.bench.land();
         let told = self.fake.metadata("main.t").unwrap();
         assert_eq!(
-            read_told(&lake.store, &lake.dir, told).unwrap(),
+            read_with_metadata(&lake.store, &lake.dir, told).unwrap(),
             rows_of(&self.bench.snapshot()).unwrap()
         );
     }
@@ -273,11 +278,11 @@ impl Setup {
     }
 
     fn made(&self) -> u64 {
-        self.door.lock().unwrap().made
+        self.access.lock().unwrap().made
     }
 
     fn refused(&self) -> u64 {
-        self.door.lock().unwrap().refused
+        self.access.lock().unwrap().refused
     }
 
     fn names(&self) -> Vec<String> {
@@ -296,12 +301,12 @@ impl Setup {
 fn a_table_lands_with_credentials_that_come_with_it() {
     let _limit = testkit::limit(120);
     for form in 0..3 {
-        let mut setup = setup_with(move |door, location| match form {
+        let mut setup = setup_with(move |access, location| match form {
             // Credentials for the whole table, and none for parts of the store that apply.
-            0 => (door.make(location, HOUR, true), json!([{ "prefix": "s3://other", "config": {} }])),
+            0 => (access.make(location, HOUR, true), json!([{ "prefix": "s3://other", "config": {} }])),
             // No expiry is told.
-            1 => (json!({}), json!([{ "prefix": location, "config": door.make(location, HOUR, false) }])),
-            _ => (json!({}), json!([{ "prefix": location, "config": door.make(location, HOUR, true) }])),
+            1 => (json!({}), json!([{ "prefix": location, "config": access.make(location, HOUR, false) }])),
+            _ => (json!({}), json!([{ "prefix": location, "config": access.make(location, HOUR, true) }])),
         });
         if form == 2 {
             setup.fake.offers(&TABLE);
@@ -319,7 +324,7 @@ fn a_table_lands_with_credentials_that_come_with_it() {
         setup.after(2 * HOUR).bench.delete([22]);
         assert!(setup.bench.erase().unwrap().files_removed > 0);
         setup.land();
-        assert_eq!(setup.bench.lake().unnamed().unwrap().len(), 0);
+        assert_eq!(setup.bench.lake().unnamed_files().unwrap().len(), 0);
         let asked = setup.fake.log();
         let of = |what: &str| asked.iter().filter(|line| line.ends_with(what)).count();
         assert!(of("tables/t, with credentials") > 0 && of("tables, with credentials") == 1, "{asked:?}");
@@ -341,9 +346,12 @@ fn what_the_catalog_says_of_the_store_is_what_it_is_reached_by() {
     let mut setup = setup();
     setup.bench.keys(0..10);
     setup.land();
-    let reached = setup.connector.reached.lock().unwrap();
-    assert_eq!(reached[0], Reach { endpoint: Some("http://there".into()), ..Reach::default() });
-    assert_eq!(setup.door.lock().unwrap().refused, 0, "those of the longest prefix, before others");
+    let endpoints = setup.connector.endpoints.lock().unwrap();
+    assert_eq!(
+        endpoints[0],
+        StoreEndpoint { endpoint: Some("http://there".into()), ..StoreEndpoint::default() }
+    );
+    assert_eq!(setup.access.lock().unwrap().refused, 0, "those of the longest prefix, before others");
 }
 
 /// Credentials expire between two commits, and new ones are there in time.
@@ -372,16 +380,15 @@ fn credentials_that_the_store_takes_no_more_are_replaced() {
     let _limit = testkit::limit(60);
     for has_ended in [true, false] {
         // No expiry is told.
-        let mut setup = setup_with(|door, location| (door.make(location, HOUR / 2, false), Json::Null));
+        let mut setup = setup_with(|access, location| (access.make(location, HOUR / 2, false), Json::Null));
         setup.bench.keys(0..10);
         setup.land();
         for n in 1..4 {
-            match has_ended {
-                true => drop(setup.after(HOUR * 2 / 3)),
-                false => {
-                    setup.after(Duration::from_secs(60));
-                    setup.door.lock().unwrap().keys.clear();
-                }
+            if has_ended {
+                drop(setup.after(HOUR * 2 / 3))
+            } else {
+                setup.after(Duration::from_secs(60));
+                setup.access.lock().unwrap().keys.clear();
             }
             setup.bench.keys(10 * n..10 * n + 10);
             setup.bench.try_land().unwrap();
@@ -412,10 +419,10 @@ fn a_catalog_that_hands_out_none_stops_nothing_before_they_end() {
         assert!(!said.contains("hush") && !said.contains("token-"), "{said}");
     }
     // The table lands again by itself once the catalog hands out credentials.
-    let door = setup.door.clone();
+    let access = setup.access.clone();
     setup
         .fake
-        .vends(Box::new(move |location| Ok((door.lock().unwrap().make(location, HOUR, true), Json::Null))));
+        .vends(Box::new(move |location| Ok((access.lock().unwrap().make(location, HOUR, true), Json::Null))));
     setup.bench.try_land().unwrap();
     setup.land();
 }
@@ -424,18 +431,19 @@ fn a_catalog_that_hands_out_none_stops_nothing_before_they_end() {
 fn an_error_of_the_store_shows_no_secret() {
     let _limit = testkit::limit(60);
     for is_known in [true, false] {
-        let mut setup = setup_with(move |door, location| (door.make(location, HOUR, is_known), Json::Null));
+        let mut setup =
+            setup_with(move |access, location| (access.make(location, HOUR, is_known), Json::Null));
         setup.bench.keys(0..10);
         setup.land();
         // Both the current and the next credentials are invalid, and young.
-        let door = setup.door.clone();
+        let access = setup.access.clone();
         setup.fake.vends(Box::new(move |location| {
-            let mut door = door.lock().unwrap();
-            let told = door.make(location, HOUR, true);
-            door.keys.clear();
+            let mut access = access.lock().unwrap();
+            let told = access.make(location, HOUR, true);
+            access.keys.clear();
             Ok((told, Json::Null))
         }));
-        setup.door.lock().unwrap().keys.clear();
+        setup.access.lock().unwrap().keys.clear();
         setup.after(Duration::from_secs(60)).bench.keys(10..20);
         let made = setup.made();
         let error = setup.bench.try_land().map(drop).unwrap_err();
@@ -458,10 +466,10 @@ fn a_table_without_credentials_does_not_land_and_says_why() {
         assert!(error.to_string().contains("signs each request itself"), "{error}");
     }
     assert_eq!(setup.names(), [""; 0]);
-    let door = setup.door.clone();
+    let access = setup.access.clone();
     setup
         .fake
-        .vends(Box::new(move |location| Ok((door.lock().unwrap().make(location, HOUR, true), Json::Null))));
+        .vends(Box::new(move |location| Ok((access.lock().unwrap().make(location, HOUR, true), Json::Null))));
     setup.bench.try_land().unwrap();
     setup.land();
 }
@@ -471,14 +479,14 @@ fn a_table_without_credentials_does_not_land_and_says_why() {
 fn a_store_is_tried_before_the_first_commit() {
     let _limit = testkit::limit(60);
     let mut setup = setup();
-    setup.door.lock().unwrap().is_careless = true;
+    setup.access.lock().unwrap().is_careless = true;
     setup.bench.keys(0..10);
     let error = setup.bench.try_land().map(drop).unwrap_err();
     assert!(error.to_string().contains("If-None-Match"), "{error}");
     assert_eq!(setup.names(), [""; 0]);
-    setup.door.lock().unwrap().is_careless = false;
+    setup.access.lock().unwrap().is_careless = false;
     setup.land();
-    let probes = setup.door.lock().unwrap().probes;
+    let probes = setup.access.lock().unwrap().probes;
     setup.fake.drop_table("main.t");
     setup.bench.keys(10..20);
     // The table lands again, with other credentials.
@@ -488,7 +496,7 @@ fn a_store_is_tried_before_the_first_commit() {
         assert!(tries < 3);
     }
     setup.land();
-    assert_eq!(setup.door.lock().unwrap().probes, probes);
+    assert_eq!(setup.access.lock().unwrap().probes, probes);
 }
 
 /// Files are removed while there are credentials for them. A removal that fails is completed by the next try.
@@ -500,14 +508,14 @@ fn a_dropped_table_loses_its_files_though_the_first_try_fails() {
         setup.bench.keys(0..10);
         setup.land();
         match fails {
-            "store" => setup.door.lock().unwrap().keeps = true,
-            "drop" => setup.fake.fail(2, false, How::Before(503)),
-            _ => setup.fake.fail(2, false, How::Lost),
+            "store" => setup.access.lock().unwrap().keeps = true,
+            "drop" => setup.fake.fail(2, false, Fate::Before(503)),
+            _ => setup.fake.fail(2, false, Fate::Lost),
         }
         setup.after(2 * HOUR);
         assert!(setup.drop_table().is_err(), "{fails}");
         assert_eq!(setup.fake.metadata("main.t").is_some(), fails != "lost", "{fails}");
-        setup.door.lock().unwrap().keeps = false;
+        setup.access.lock().unwrap().keeps = false;
         setup.fake.works_again();
         setup.drop_table().unwrap();
         assert!(setup.fake.metadata("main.t").is_none());
@@ -553,7 +561,7 @@ fn credentials_of_another_table_are_not_used() {
 #[test]
 fn with_a_key_of_its_own_nobody_is_asked_for_credentials() {
     let _limit = testkit::limit(60);
-    let (fake, store) = (Fake::default(), Arc::new(Flaky::default()));
+    let (fake, store) = (FakeCatalog::default(), Arc::new(Flaky::default()));
     fake.vends(Box::new(|_| panic!("nobody asks")));
     let options = Options { catalog: Some(catalog_in(&fake, "database")), ..remote::options_in(&store) };
     let mut bench = Bench::new(options);

@@ -11,16 +11,16 @@ use types::Kind;
 
 use super::super::crashes::{self, Layouts, STEPS, States};
 use super::super::outside::writer::Writer;
-use super::super::support::{Bench, read_told, small};
+use super::super::support::{Bench, read_with_metadata, small};
 use super::super::upkeep::maintain;
-use super::fake::{Fake, How};
+use super::fake_catalog::{FakeCatalog, Fate};
 use super::{begin, check, land, note, options_in};
 use crate::Options;
-use crate::load::Unnamed;
+use crate::lake_files::UnnamedFile;
 
 /// An action of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Theirs {
+enum ForeignAction {
     /// It rewrites all files, as copy-on-write deletes do, and rolls the commit back.
     RolledBack,
     /// It does so too, but the table tries to land before the rollback.
@@ -38,9 +38,9 @@ enum Theirs {
     Tag,
 }
 
-use Theirs::*;
+use ForeignAction::*;
 
-const ALL: [Theirs; 8] = [
+const ALL: [ForeignAction; 8] = [
     RolledBack,
     MetAndRolledBack,
     TaggedAndRolledBack,
@@ -51,7 +51,7 @@ const ALL: [Theirs; 8] = [
     Tag,
 ];
 
-impl Theirs {
+impl ForeignAction {
     fn is_branch(self) -> bool {
         matches!(self, Branch | BranchThatShares | BranchAtMain | BranchInThePast)
     }
@@ -64,7 +64,7 @@ fn to(name: &str, kind: &str, id: i64) -> Json {
 }
 
 /// Adds a snapshot of another program on top of the current one.
-fn add(bench: &Bench, fake: &Fake, id: i64, shares: bool) -> Json {
+fn add(bench: &Bench, fake: &FakeCatalog, id: i64, shares: bool) -> Json {
     let mut writer = Writer::new(bench, id);
     if shares {
         writer.manifests = writer.lake.manifests.iter().map(|manifest| manifest.file.clone()).collect();
@@ -86,7 +86,7 @@ fn add(bench: &Bench, fake: &Fake, id: i64, shares: bool) -> Json {
     json!({ "action": "add-snapshot", "snapshot": snapshot })
 }
 
-fn act(bench: &mut Bench, fake: &Fake, theirs: Theirs) {
+fn act(bench: &mut Bench, fake: &FakeCatalog, theirs: ForeignAction) {
     let told = fake.metadata("main.t").unwrap();
     let (current, first) = (told.current_snapshot_id.unwrap(), told.snapshots[0].snapshot_id);
     let change = |updates: &[Json]| fake.change("main.t", updates);
@@ -111,7 +111,7 @@ fn act(bench: &mut Bench, fake: &Fake, theirs: Theirs) {
 }
 
 /// Makes some commits with deletes, so that old snapshots have files of their own.
-fn filled(layouts: Layouts) -> (Bench, Fake) {
+fn filled(layouts: Layouts) -> (Bench, FakeCatalog) {
     let (mut bench, fake) = begin(layouts);
     for n in 0..4 {
         bench.keys(10 * n..10 * n + 10);
@@ -125,7 +125,7 @@ fn filled(layouts: Layouts) -> (Bench, Fake) {
 }
 
 /// Lands, although another program's change makes some commits fail first.
-fn land_on(bench: &mut Bench, fake: &Fake) {
+fn land_on(bench: &mut Bench, fake: &FakeCatalog) {
     let mut tries = 0;
     while let Err(error) = bench.try_land() {
         tries += 1;
@@ -154,18 +154,18 @@ fn at(mut metadata: Metadata, id: i64) -> Metadata {
 }
 
 /// G1: checks that every snapshot in the catalog can be read.
-fn check_readable(bench: &Bench, fake: &Fake, what: &str) {
+fn check_readable(bench: &Bench, fake: &FakeCatalog, what: &str) {
     let told = fake.metadata("main.t").unwrap();
     let dir = std::path::PathBuf::from(&told.location);
     for snapshot in &told.snapshots {
         let id = snapshot.snapshot_id;
-        read_told(&bench.store(), &dir, at(told.clone(), id))
+        read_with_metadata(&bench.store(), &dir, at(told.clone(), id))
             .unwrap_or_else(|e| panic!("{what}: snapshot {id} cannot be read: {e} {:?}", e.hint_text()));
     }
 }
 
 /// Commits until snapshots expire and files are merged.
-fn go_on(bench: &mut Bench, fake: &Fake, what: &str) {
+fn go_on(bench: &mut Bench, fake: &FakeCatalog, what: &str) {
     for n in 0..14i64 {
         bench.delete([5 + 2 * n as u64]).keys(100 + 3 * n..103 + 3 * n);
         land_on(bench, fake);
@@ -175,13 +175,13 @@ fn go_on(bench: &mut Bench, fake: &Fake, what: &str) {
 }
 
 /// Removes the other programs' branches and all but the newest snapshot. After that no unnamed file is left.
-fn end(bench: &mut Bench, fake: &Fake, what: &str) {
+fn end(bench: &mut Bench, fake: &FakeCatalog, what: &str) {
     let left = erase_all(bench, fake, what);
     assert!(left.is_empty(), "{what}: {left:?}");
 }
 
 /// Removes the other programs' branches and all but the newest snapshot. Returns the files that nothing names.
-fn erase_all(bench: &mut Bench, fake: &Fake, what: &str) -> Vec<Unnamed> {
+fn erase_all(bench: &mut Bench, fake: &FakeCatalog, what: &str) -> Vec<UnnamedFile> {
     let told = fake.metadata("main.t").unwrap();
     for branch in told.branches().into_keys() {
         fake.change("main.t", &[json!({ "action": "remove-snapshot-ref", "ref-name": branch })]);
@@ -191,7 +191,7 @@ fn erase_all(bench: &mut Bench, fake: &Fake, what: &str) -> Vec<Unnamed> {
     check_readable(bench, fake, what);
     let told = fake.metadata("main.t").unwrap();
     assert_eq!((told.snapshots.len(), told.refs.len()), (1, 1), "{what}");
-    let unnamed = bench.lake().unnamed().unwrap();
+    let unnamed = bench.lake().unnamed_files().unwrap();
     bench.delete([23]);
     land(bench, fake);
     unnamed
@@ -326,7 +326,7 @@ fn whatever_others_do_and_whatever_fails_every_snapshot_is_read() {
         let mut rng = Rng::new(seed);
         let layouts: Layouts = [&[0][..], &[2, 3], &[6, 1], &[0, 5]][(seed % 4) as usize];
         let (mut bench, fake) = begin(layouts);
-        fake.tells_overtaken([0, 409][(seed / 4 % 2) as usize]);
+        fake.answers_overtaken_with([0, 409][(seed / 4 % 2) as usize]);
         let mut states = States::new();
         for step in 0..STEPS {
             let what = format!("seed {seed}, step {step}");
@@ -373,7 +373,7 @@ fn whatever_others_do_and_whatever_fails_every_snapshot_is_read() {
 }
 
 /// Performs a random action, if its base is the table's present state.
-fn act_at_random(bench: &Bench, fake: &Fake, rng: &mut Rng, id: i64) -> bool {
+fn act_at_random(bench: &Bench, fake: &FakeCatalog, rng: &mut Rng, id: i64) -> bool {
     let Some(told) = fake.metadata("main.t").filter(|told| told.current_snapshot_id.is_some()) else {
         return false;
     };
@@ -404,8 +404,8 @@ fn act_at_random(bench: &Bench, fake: &Fake, rng: &mut Rng, id: i64) -> bool {
 fn commits_of_others_to_a_branch_do_not_stop_the_table() {
     let _limit = testkit::limit(120);
     for status in [0, 409, 412, 422] {
-        let fake = Fake::default();
-        fake.tells_overtaken(status);
+        let fake = FakeCatalog::default();
+        fake.answers_overtaken_with(status);
         // No snapshot expires, so that the table is not compared before a commit.
         let options = Options { snapshots_min: 50, snapshots_max: 100, ..options_in(&fake) };
         let mut bench = Bench::new(options);
@@ -434,12 +434,12 @@ fn commits_of_others_to_a_branch_do_not_stop_the_table() {
 #[test]
 fn a_commit_in_doubt_that_a_branch_overtook_is_made_anew() {
     let _limit = testkit::limit(60);
-    for how in [How::Dropped, How::Late, How::Before(500)] {
+    for fate in [Fate::Dropped, Fate::Late, Fate::Before(500)] {
         for delivers in [false, true] {
             let (mut bench, fake) = filled(&[0]);
-            fake.tells_overtaken(409);
+            fake.answers_overtaken_with(409);
             bench.keys(100..110);
-            fake.fail(1, false, how);
+            fake.fail(1, false, fate);
             assert!(bench.try_land().is_err());
             fake.works_again();
             let theirs = add(&bench, &fake, 77, true);
@@ -466,12 +466,12 @@ fn a_catalog_that_refuses_every_commit_is_looked_at_and_not_read_anew() {
     fake.log();
     for n in 0..5u64 {
         // Only the commit fails, not the request before it.
-        fake.fail(if n == 0 { 1 } else { 2 }, false, How::Before(400));
+        fake.fail(if n == 0 { 1 } else { 2 }, false, Fate::Before(400));
         assert_eq!(bench.try_land().map(drop).unwrap_err().kind(), Kind::Invalid);
     }
     fake.works_again();
     assert!(std::sync::Arc::ptr_eq(&before, &bench.lake()), "it is the lake that was known");
-    let unnamed = bench.lake().unnamed().unwrap();
+    let unnamed = bench.lake().unnamed_files().unwrap();
     assert!(unnamed.is_empty(), "{unnamed:?}");
     land(&mut bench, &fake);
 }
@@ -501,7 +501,7 @@ fn a_table_whose_main_branch_was_removed_does_not_land_as_if_it_were_whole() {
 fn garbage_that_a_snapshot_names_is_left_and_told() {
     let _limit = testkit::limit(60);
     for in_catalog in [false, true] {
-        let fake = Fake::default();
+        let fake = FakeCatalog::default();
         let mut bench = Bench::new(if in_catalog { options_in(&fake) } else { small() });
         for n in 0..3 {
             bench.keys(10 * n..10 * n + 10);
@@ -511,7 +511,7 @@ fn garbage_that_a_snapshot_names_is_left_and_told() {
             bench.land();
         }
         let lake = bench.lake();
-        let (tell, hold) = lake.names();
+        let (tell, hold) = lake.retained_names();
         let mut named: Vec<String> = tell.chain(hold).map(str::to_owned).collect();
         if !in_catalog {
             named.push(lake.metadata_location());

@@ -10,14 +10,14 @@ use serde_json::{Value as Json, json};
 use sim::Rng;
 use types::Kind;
 
-use crate::catalog::{self, Change, Table, Wanted, requirement};
-use crate::rest::http::{Answer, Body, Broken, Method, Request, Transport};
+use crate::catalog::{self, NewTable, TableChange, TableMetadata, requirement};
+use crate::rest::http::{Body, Method, Request, Response, Transport, TransportError};
 
 pub const URI: &str = "http://catalog.test/base";
 
 /// The fate of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum Fate {
     /// The call is carried out and answered.
     Well,
     /// The call never reaches the catalog, and the sender knows it.
@@ -30,21 +30,21 @@ pub enum How {
     Before(u16),
     /// The call is carried out, and answered with this status.
     After(u16),
-    /// There is no response, and the call is carried out later, by [`Fake::deliver`].
+    /// There is no response, and the call is carried out later, by [`FakeCatalog::deliver`].
     Late,
 }
 
 #[derive(Clone, Default)]
-pub struct Fake(Arc<Mutex<State>>);
+pub struct FakeCatalog(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     namespaces: BTreeSet<String>,
-    tables: BTreeMap<String, (Table, String)>,
+    tables: BTreeMap<String, (TableMetadata, String)>,
     versions: u64,
     calls: u64,
     /// The call that fails, counted from 1; true if all later ones fail too; and its fate.
-    fault: Option<(u64, bool, How)>,
+    fault: Option<(u64, bool, Fate)>,
     /// Calls fail at random, one in as many as the number says.
     random: Option<(Rng, u64)>,
     late: VecDeque<Request>,
@@ -64,7 +64,7 @@ struct State {
 /// Returns the `config` and `storage-credentials` of responses for a location, or the status of a refusal.
 pub type Vends = Box<dyn FnMut(&str) -> std::result::Result<(Json, Json), u16> + Send>;
 
-impl std::fmt::Debug for Fake {
+impl std::fmt::Debug for FakeCatalog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("fake")
     }
@@ -76,7 +76,7 @@ fn problem(status: u16, kind: &str, message: impl Into<String>) -> Reply {
     (status, json!({ "error": { "code": status, "type": kind, "message": message.into() } }))
 }
 
-impl Fake {
+impl FakeCatalog {
     /// Returns a table's metadata as the catalog tells them.
     pub fn metadata(&self, name: &str) -> Option<Metadata> {
         let state = self.0.lock().unwrap();
@@ -94,10 +94,10 @@ impl Fake {
     }
 
     /// Makes the call number `call` fail, counted from now, and all later ones if `ends`.
-    pub fn fail(&self, call: u64, ends: bool, how: How) {
+    pub fn fail(&self, call: u64, ends: bool, fate: Fate) {
         let mut state = self.0.lock().unwrap();
         state.calls = 0;
-        state.fault = Some((call, ends, how));
+        state.fault = Some((call, ends, fate));
     }
 
     pub fn fail_at_random(&self, seed: u64, one_in: u64) {
@@ -113,7 +113,7 @@ impl Fake {
     pub fn deliver(&self) -> usize {
         let mut state = self.0.lock().unwrap();
         let late: Vec<Request> = state.late.drain(..).collect();
-        late.iter().for_each(|request| drop(state.answer(request)));
+        late.iter().for_each(|request| drop(state.respond(request)));
         late.len()
     }
 
@@ -123,7 +123,7 @@ impl Fake {
     }
 
     /// Sets the status of the response to a snapshot whose sequence number is taken: catalogs differ in that.
-    pub fn tells_overtaken(&self, status: u16) {
+    pub fn answers_overtaken_with(&self, status: u16) {
         self.0.lock().unwrap().overtaken = status;
     }
 
@@ -154,65 +154,65 @@ impl Fake {
         self.0.lock().unwrap().tables.remove(name).unwrap();
     }
 
-    pub fn answer(&self, request: &Request) -> std::result::Result<Answer, Broken> {
+    pub fn respond(&self, request: &Request) -> std::result::Result<Response, TransportError> {
         let mut state = self.0.lock().unwrap();
         state.calls += 1;
         let call = state.calls;
-        let mut how = match state.fault {
-            Some((at, ends, how)) if call == at || ends && call > at => how,
-            _ => How::Well,
+        let mut fate = match state.fault {
+            Some((at, ends, fate)) if call == at || ends && call > at => fate,
+            _ => Fate::Well,
         };
         if let Some((rng, one_in)) = &mut state.random
             && rng.below(*one_in) == 0
         {
             let all = [
-                How::Refused,
-                How::Dropped,
-                How::Lost,
-                How::Late,
-                How::Before(500),
-                How::Before(503),
-                How::After(500),
-                How::After(504),
-                How::Before(429),
+                Fate::Refused,
+                Fate::Dropped,
+                Fate::Lost,
+                Fate::Late,
+                Fate::Before(500),
+                Fate::Before(503),
+                Fate::After(500),
+                Fate::After(504),
+                Fate::Before(429),
             ];
-            how = all[rng.below(all.len() as u64) as usize];
+            fate = all[rng.below(all.len() as u64) as usize];
         }
         // A GET has no effect, so that it is never late.
-        if how == How::Late && request.method == Method::Get {
-            how = How::Dropped;
+        if fate == Fate::Late && request.method == Method::Get {
+            fate = Fate::Dropped;
         }
-        let told = |(status, body): Reply| Ok(Answer { status, body: Bytes::from(body.to_string()) });
-        let nothing = |status| Ok(Answer { status, body: Bytes::new() });
-        match how {
-            How::Well => told(state.answer(request)),
-            How::Refused => Err(Broken::NotSent("connection refused".into())),
-            How::Dropped => Err(Broken::Unknown("no answer within 30 s".into())),
-            How::Before(status) => nothing(status),
-            How::Lost => {
-                state.answer(request);
-                Err(Broken::Unknown("the connection was closed".into()))
+        let told = |(status, body): Reply| Ok(Response { status, body: Bytes::from(body.to_string()) });
+        let nothing = |status| Ok(Response { status, body: Bytes::new() });
+        match fate {
+            Fate::Well => told(state.respond(request)),
+            Fate::Refused => Err(TransportError::NotSent("connection refused".into())),
+            Fate::Dropped => Err(TransportError::Unknown("no answer within 30 s".into())),
+            Fate::Before(status) => nothing(status),
+            Fate::Lost => {
+                state.respond(request);
+                Err(TransportError::Unknown("the connection was closed".into()))
             }
-            How::After(status) => {
-                state.answer(request);
+            Fate::After(status) => {
+                state.respond(request);
                 nothing(status)
             }
-            How::Late => {
+            Fate::Late => {
                 state.late.push_back(request.clone());
-                Err(Broken::Unknown("no answer within 30 s".into()))
+                Err(TransportError::Unknown("no answer within 30 s".into()))
             }
         }
     }
 }
 
-impl Transport for Fake {
-    fn call(&self, request: &Request) -> std::result::Result<Answer, Broken> {
-        self.answer(request)
+impl Transport for FakeCatalog {
+    fn call(&self, request: &Request) -> std::result::Result<Response, TransportError> {
+        self.respond(request)
     }
 }
 
 impl State {
-    fn answer(&mut self, request: &Request) -> Reply {
+    fn respond(&mut self, request: &Request) -> Reply {
         let body: Json = match &request.body {
             Some(Body::Json(bytes)) => serde_json::from_slice(bytes).unwrap(),
             _ => Json::Null,
@@ -240,15 +240,19 @@ impl State {
         match (request.method, &parts[..]) {
             (Method::Post, ["p", "namespaces"]) => {
                 let namespace = body["namespace"][0].as_str().unwrap().to_owned();
-                match self.namespaces.insert(namespace) {
-                    true => (200, body),
-                    false => problem(409, "AlreadyExistsException", "it is there"),
+                if self.namespaces.insert(namespace) {
+                    (200, body)
+                } else {
+                    problem(409, "AlreadyExistsException", "it is there")
                 }
             }
-            (Method::Get, ["p", "namespaces", namespace]) => match self.namespaces.contains(*namespace) {
-                true => (200, json!({ "namespace": [namespace] })),
-                false => problem(404, "NoSuchNamespaceException", "there is none"),
-            },
+            (Method::Get, ["p", "namespaces", namespace]) => {
+                if self.namespaces.contains(*namespace) {
+                    (200, json!({ "namespace": [namespace] }))
+                } else {
+                    problem(404, "NoSuchNamespaceException", "there is none")
+                }
+            }
             (Method::Post, ["p", "namespaces", namespace, "tables"]) => self.create(namespace, &body),
             (method, ["p", "namespaces", namespace, "tables", table]) => {
                 let name = format!("{namespace}.{table}");
@@ -258,7 +262,7 @@ impl State {
                 match method {
                     Method::Get => match self.vended(request, &name) {
                         Ok((config, storage)) => {
-                            let (status, mut told) = self.told(&name);
+                            let (status, mut told) = self.table_response(&name);
                             (told["config"], told["storage-credentials"]) = (config, storage);
                             (status, told)
                         }
@@ -292,22 +296,23 @@ impl State {
         let Some(Body::Form(form)) = &request.body else { panic!("no form") };
         assert!(request.bearer.is_none(), "a token is not asked for with a token");
         let fits = form.contains("client_id=me") && form.contains("client_secret=secret%26%2B");
-        match fits && form.contains("grant_type=client_credentials") && form.contains("scope=catalog") {
-            true => (200, json!({ "access_token": self.token, "token_type": "bearer", "expires_in": 3600 })),
-            false => (401, json!({ "error": "invalid_client", "error_description": "who are you?" })),
+        if fits && form.contains("grant_type=client_credentials") && form.contains("scope=catalog") {
+            (200, json!({ "access_token": self.token, "token_type": "bearer", "expires_in": 3600 }))
+        } else {
+            (401, json!({ "error": "invalid_client", "error_description": "who are you?" }))
         }
     }
 
-    fn told(&self, name: &str) -> Reply {
+    fn table_response(&self, name: &str) -> Reply {
         let (table, location) = &self.tables[name];
         (200, json!({ "metadata-location": location, "metadata": table.to_json().unwrap(), "config": {} }))
     }
 
-    fn put(&mut self, name: &str, table: Table) -> Reply {
+    fn put(&mut self, name: &str, table: TableMetadata) -> Reply {
         self.versions += 1;
         let location = format!("{}/metadata/{:05}-x.metadata.json", table.location, self.versions);
         self.tables.insert(name.to_owned(), (table, location));
-        self.told(name)
+        self.table_response(name)
     }
 
     fn create(&mut self, namespace: &str, body: &Json) -> Reply {
@@ -318,11 +323,11 @@ impl State {
         if self.tables.contains_key(&name) {
             return problem(409, "AlreadyExistsException", "it is there");
         }
-        let wanted = Wanted {
+        let wanted = NewTable {
             schema: &body["schema"],
             partition_spec: &body["partition-spec"],
             write_order: &body["write-order"],
-            properties: catalog::texts(&body["properties"], "a property").unwrap(),
+            properties: catalog::string_map(&body["properties"], "a property").unwrap(),
         };
         let uuid = format!("00000000-0000-4000-8000-{:012}", self.versions + 1);
         let mut table = catalog::create(wanted, &uuid, body["location"].as_str().unwrap(), 1).unwrap();
@@ -349,14 +354,14 @@ impl State {
             update["schema"] = other_ids(&update["schema"]);
             update["last-column-id"] = Json::Null;
         }
-        let mut change = Change::of(table, 1);
+        let mut change = TableChange::of(table, 1);
         if let Err(error) = change.apply_all(&updates) {
             let is_overtaken = error.to_string().contains("sequence number") && self.overtaken != 0;
             let status = if is_overtaken { self.overtaken } else { 400 };
             return problem(status, "BadRequestException", error.to_string());
         }
         match change.finish(Some(&location)) {
-            Ok(None) => self.told(name),
+            Ok(None) => self.table_response(name),
             Ok(Some(changed)) => self.put(name, changed.table),
             Err(error) => problem(400, "BadRequestException", error.to_string()),
         }
