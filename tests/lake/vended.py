@@ -263,7 +263,7 @@ def lands(server, vendor, door):
         raise AssertionError("it landed without credentials")
     except urllib.error.HTTPError as error:
         said = error.read().decode()
-        assert "have ended" in said and "no credentials today" in said, said
+        assert "have expired" in said and "no credentials today" in said, said
     vendor.fault = ""
     is_equal(server, vendor)
     # The lake also continues after a kill.

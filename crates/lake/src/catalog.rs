@@ -37,7 +37,7 @@ pub use view::{ViewChange, ViewMetadata};
 /// Converts a JSON object whose values are strings into a map; null gives an empty one. `what` describes one value in the error
 /// message.
 pub fn string_map(object: &Json, what: &str) -> Result<BTreeMap<String, String>> {
-    let no_texts = || Error::invalid(format!("{what} is a text, under a name"));
+    let no_texts = || Error::invalid(format!("{what} must be a text with a name"));
     match object {
         Json::Null => Ok(BTreeMap::new()),
         Json::Object(map) => map

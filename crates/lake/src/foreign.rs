@@ -200,7 +200,7 @@ impl ForeignTable {
 /// Parses metadata of format 1 to 3 into the form of format 2.
 fn parse(bytes: &[u8]) -> Result<Metadata> {
     let mut json: Json = serde_json::from_slice(bytes)
-        .map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))?;
+        .map_err(|e| Error::damaged(format!("this is not Iceberg metadata: {e}")))?;
     match json["format-version"].as_i64() {
         Some(1) => upgrade(&mut json)?,
         Some(2) => {}
@@ -222,9 +222,9 @@ fn parse(bytes: &[u8]) -> Result<Metadata> {
                 "write a copy of format 2 with the program that made the table: CREATE TABLE … AS SELECT",
             ));
         }
-        None => return Err(Error::damaged("this is no Iceberg metadata: it says no `format-version`")),
+        None => return Err(Error::damaged("this is not Iceberg metadata: it has no `format-version`")),
     }
-    serde_json::from_value(json).map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))
+    serde_json::from_value(json).map_err(|e| Error::damaged(format!("this is not Iceberg metadata: {e}")))
 }
 
 /// The source id of a partition field that is made of several columns.
@@ -232,7 +232,9 @@ const NO_COLUMN: i32 = -1;
 
 /// Fills in the members that format 1 may leave out.
 fn upgrade(json: &mut Json) -> Result<()> {
-    let Some(map) = json.as_object_mut() else { return Err(Error::damaged("metadata that is no object")) };
+    let Some(map) = json.as_object_mut() else {
+        return Err(Error::damaged("metadata that is not an object"));
+    };
     map.insert("format-version".into(), json!(2));
     let mut default = |key: &str, value: Json| {
         map.entry(key.to_owned()).or_insert(value);

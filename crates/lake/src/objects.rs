@@ -157,8 +157,9 @@ impl Objects {
             .enable_all()
             .build()
             .map_err(|e| Error::io("starting the thread of the object store", e))?;
-        let prefix = Key::parse(prefix.trim_matches('/'))
-            .map_err(|e| Error::invalid(format!("`{prefix}` is no place in an object store: {e}")))?;
+        let prefix = Key::parse(prefix.trim_matches('/')).map_err(|e| {
+            Error::invalid(format!("`{prefix}` is not a valid prefix in an object store: {e}"))
+        })?;
         let is_sure = Arc::default();
         let network = Arc::new(Network(Some(runtime)));
         let purpose = Purpose::Warehouse;
@@ -210,7 +211,7 @@ impl Objects {
             Client::PerTable(of_table) => Ok(&of_table.client),
             Client::Keyless(_) => Err(Error::new(
                 Kind::Forbidden,
-                format!("there is no key for {}, but for the tables that the catalog has", self.uri),
+                format!("there is no key for {}, only for the tables in the catalog", self.uri),
             )
             .hint("set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")),
         }
@@ -256,7 +257,7 @@ impl Objects {
         let name = self.purpose.mark();
         self.put_if_absent(name, mark.into()).map_err(|error| match (error.kind(), self.purpose) {
             (Kind::Exists, Purpose::Warehouse) => {
-                Error::new(Kind::InUse, format!("the warehouse {} is another database's", self.uri)).hint(format!(
+                Error::new(Kind::InUse, format!("the warehouse {} belongs to another database", self.uri)).hint(format!(
                     "give each database a prefix of its own; if that one is gone for good, remove the object `{name}` there"
                 ))
             }
@@ -296,11 +297,11 @@ impl Objects {
             (Err(error), _) if error.kind() != Kind::Exists => Err(error),
             (_, Err(error)) => Err(error),
             _ => Err(Error::invalid(format!(
-                "the object store at {} puts objects over others although it is asked not to (If-None-Match)",
+                "the object store at {} overwrites objects although the request forbids it (If-None-Match)",
                 self.uri
             ))
             .hint(
-                "what is there would not be safe: use a store with conditional writes, or a folder of this machine",
+                "files there would not be safe: use a store with conditional writes, or a folder of this machine",
             )),
         }
     }
@@ -448,8 +449,8 @@ impl Objects {
     }
 
     fn key(&self, name: &str) -> Result<Key> {
-        let relative =
-            Key::parse(name).map_err(|e| Error::invalid(format!("`{name}` is no name of an object: {e}")))?;
+        let relative = Key::parse(name)
+            .map_err(|e| Error::invalid(format!("`{name}` is not a valid name of an object: {e}")))?;
         Ok(self.prefix.parts().chain(relative.parts()).collect())
     }
 

@@ -208,7 +208,7 @@ impl TableChange {
                 self.mark_changed(self.table.encryption_keys.len() < before);
                 Ok(())
             }
-            other => Err(Error::invalid(format!("`{}` is no change of a table", name::printable(other)))),
+            other => Err(Error::invalid(format!("`{}` is not a change of a table", name::printable(other)))),
         }
     }
 
@@ -229,7 +229,7 @@ impl TableChange {
         let now = self.table.format_version;
         if !(1..=FORMAT_MAX).contains(&format) {
             return Err(Error::invalid(format!(
-                "format version {format} is not known; 1 to {FORMAT_MAX} are"
+                "format version {format} is not supported; 1 to {FORMAT_MAX} are"
             )));
         }
         if format < now {
@@ -394,7 +394,7 @@ impl TableChange {
         let id = snapshot_id(update);
         let Some(snapshot) = self.table.snapshot(id) else {
             return Err(Error::invalid(format!(
-                "`{}` is to be a snapshot {id}, which is unknown",
+                "`{}` cannot be the snapshot {id}, which the table does not have",
                 name::printable(called)
             )));
         };
@@ -411,7 +411,7 @@ impl TableChange {
         };
         if !fits {
             return Err(Error::invalid(format!(
-                "`{}` cannot be such a branch or tag",
+                "`{}` cannot be a branch or tag with these settings",
                 name::printable(called)
             )));
         }
@@ -566,6 +566,6 @@ pub(super) fn checked_uuid(uuid: &str) -> Result<String> {
     if lengths == [8, 4, 4, 4, 12] && parts.iter().all(|part| part.bytes().all(|b| b.is_ascii_hexdigit())) {
         Ok(uuid.to_ascii_lowercase())
     } else {
-        Err(Error::invalid(format!("`{}` is no UUID", name::printable(uuid))))
+        Err(Error::invalid(format!("`{}` is not a UUID", name::printable(uuid))))
     }
 }

@@ -27,7 +27,7 @@ fn check_transform(transform: &Json) -> Result<&str> {
     {
         Ok(text)
     } else {
-        Err(Error::invalid(format!("`{}` is no transform", name::printable(text))))
+        Err(Error::invalid(format!("`{}` is not a transform", name::printable(text))))
     }
 }
 
@@ -43,7 +43,7 @@ pub(super) fn check_sources(of: &Json, schema_json: &Json, what: &str) -> Result
         let found = known.iter().find(|field| field.id == source);
         if transform != "void" && !found.is_some_and(schema::Field::is_primitive) {
             return Err(Error::invalid(format!(
-                "the {what} needs the field {source}, which the schema has not or which holds others"
+                "the {what} needs the field {source}, which the schema lacks or which contains other fields"
             )));
         }
     }
@@ -114,7 +114,7 @@ pub(super) fn with_sources(of: &Json, ids: &BTreeMap<i64, i64>, what: &str) -> R
         let source = field["source-id"].as_i64().and_then(|id| ids.get(&id));
         let source = source.ok_or_else(|| {
             Error::invalid(format!(
-                "the {what} needs the field {}, which the schema has not",
+                "the {what} needs the field {}, which the schema lacks",
                 field["source-id"]
             ))
         })?;

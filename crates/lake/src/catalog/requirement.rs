@@ -15,7 +15,7 @@ pub fn is_create(requirements: &[Json]) -> Result<bool> {
     if creates && let Some(other) = requirements.iter().find(|one| one["type"] != CREATE) {
         let other = other["type"].as_str().unwrap_or_default();
         return Err(Error::invalid(format!(
-            "`{}` cannot be required of a table that is to be made",
+            "`{}` cannot be required of a table that the commit creates",
             name::printable(other)
         )));
     }
@@ -103,5 +103,5 @@ fn failed(why: String) -> Error {
 }
 
 fn unknown(kind: &str) -> Error {
-    Error::invalid(format!("`{}` is no requirement", name::printable(kind)))
+    Error::invalid(format!("`{}` is not a requirement", name::printable(kind)))
 }

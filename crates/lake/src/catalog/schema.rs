@@ -119,7 +119,7 @@ pub(super) fn check(schema: &Json, format: i64) -> Result<i64> {
         });
         if !fits {
             return Err(Error::invalid(format!(
-                "the identifier field {id} is no required field of a type that has one form for equal values"
+                "the identifier field {id} must be a required field outside of lists and maps, and not a float or double"
             )));
         }
     }
@@ -136,7 +136,8 @@ fn check_primitive(text: &str, format: i64) -> Result<()> {
     if known {
         return Ok(());
     }
-    let error = Error::invalid(format!("`{}` is no type of format version {format}", name::printable(text)));
+    let error =
+        Error::invalid(format!("`{}` is not a type of format version {format}", name::printable(text)));
     Err(if PRIMITIVES_3.contains(&base) { error.hint("format version 3 has it") } else { error })
 }
 

@@ -55,7 +55,7 @@ impl TableStore {
             let path = other.to_str().and_then(|text| absolute_path(text).ok()).filter(|path| path == other);
             if path.is_none_or(|path| path.starts_with(data) || data.starts_with(&path)) {
                 return Err(Error::invalid(format!(
-                    "`{}` is no directory for tables of others: it has to be absolute, and apart from the data directory",
+                    "`{}` cannot hold tables of other engines: the directory must be absolute, and apart from the data directory",
                     other.display()
                 )));
             }
@@ -75,7 +75,7 @@ impl TableStore {
         if self.others.iter().any(|other| path.starts_with(other) && path != *other) {
             return Ok(path);
         }
-        Err(Error::invalid(format!("`{}` is no place for a table here", name::printable(location)))
+        Err(Error::invalid(format!("`{}` cannot hold a table here", name::printable(location)))
             .hint("leave the location out, or have its directory named in the setting `lake.locations`"))
     }
 
@@ -98,7 +98,7 @@ impl TableStore {
     /// Returns the error that refuses a location. It is the same whether or not a file is there.
     pub fn misplaced(&self, namespace: &[String], location: &str) -> Error {
         let (location, own) = (name::printable(location), self.namespace_location(namespace));
-        Error::invalid(format!("`{location}` is no place for a table of this namespace")).hint(format!(
+        Error::invalid(format!("`{location}` cannot hold a table of this namespace")).hint(format!(
             "leave the location out, or choose one below {own}, or have its directory named in the setting `lake.locations`"
         ))
     }
@@ -241,7 +241,7 @@ pub fn decompressed(bytes: Bytes, path: &Path) -> Result<Bytes> {
     flate2::read::MultiGzDecoder::new(&*bytes)
         .take(METADATA_BYTES_MAX + 1)
         .read_to_end(&mut text)
-        .map_err(|e| Error::invalid(format!("{} is no gzip file: {e}", path.display())))?;
+        .map_err(|e| Error::invalid(format!("{} is not a gzip file: {e}", path.display())))?;
     if text.len() as u64 > METADATA_BYTES_MAX {
         return Err(too_large());
     }
@@ -258,20 +258,21 @@ pub fn overlaps(a: &str, b: &str) -> bool {
 
 /// Returns the absolute path of a location. Refuses `.`, `..` and empty parts, which programs interpret differently.
 pub(super) fn absolute_path(location: &str) -> Result<PathBuf> {
-    let refuse =
-        |why: &str| Err(Error::invalid(format!("`{}` is no location: {why}", name::printable(location))));
+    let refuse = |why: &str| {
+        Err(Error::invalid(format!("`{}` is not a valid location: {why}", name::printable(location))))
+    };
     let rest = match location.split_once(':') {
         Some((scheme, rest)) if !scheme.contains('/') => {
             if scheme.eq_ignore_ascii_case("file") {
                 rest.strip_prefix("//").filter(|rest| rest.starts_with('/')).unwrap_or(rest)
             } else {
-                return refuse("tables are in files of this machine");
+                return refuse("tables must be in files of this machine");
             }
         }
         _ => location,
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let Some(parts) = rest.strip_prefix('/') else { return refuse("it has to be absolute") };
+    let Some(parts) = rest.strip_prefix('/') else { return refuse("it must be absolute") };
     if parts.split('/').any(|part| matches!(part, "" | "." | "..")) || parts.chars().any(char::is_control) {
         return refuse("a part of it is empty, `.` or `..`, or has a control character");
     }
@@ -288,7 +289,7 @@ fn is_metadata(location: &str) -> Result<()> {
     if location.ends_with(SUFFIX) {
         Ok(())
     } else {
-        Err(Error::invalid(format!("`{}` is no metadata file", name::printable(location))))
+        Err(Error::invalid(format!("`{}` is not a metadata file", name::printable(location))))
     }
 }
 

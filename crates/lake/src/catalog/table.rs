@@ -97,14 +97,15 @@ impl TableMetadata {
     /// Parses a metadata file and checks it; nothing in it is trusted. Fails with [`Kind::Invalid`] and a message that says
     /// what is wrong.
     pub fn parse(bytes: &[u8]) -> Result<TableMetadata> {
-        let no_metadata =
-            |e: serde_json::Error| Error::invalid(format!("this is no metadata of an Iceberg table: {e}"));
+        let no_metadata = |e: serde_json::Error| {
+            Error::invalid(format!("this is not the metadata of an Iceberg table: {e}"))
+        };
         let mut json: Map<String, Json> = serde_json::from_slice(bytes).map_err(no_metadata)?;
         let format = json.get("format-version").and_then(Json::as_i64).unwrap_or(0);
         if !(1..=FORMAT_MAX).contains(&format) {
             return Err(Error::new(
                 Kind::Invalid,
-                format!("Iceberg tables of format version {format} are not known; 1 to {FORMAT_MAX} are"),
+                format!("Iceberg tables of format version {format} are not supported; 1 to {FORMAT_MAX} are"),
             ));
         }
         if format == 1 {
@@ -163,7 +164,9 @@ impl TableMetadata {
 
     /// Refuses metadata that refers to a schema, spec, order or snapshot that it does not contain.
     pub(super) fn check(&self) -> Result<()> {
-        let lacks = |what: &str| Err(Error::invalid(format!("the metadata names a {what} that it has not")));
+        let lacks = |what: &str| {
+            Err(Error::invalid(format!("the metadata refers to a {what} that it does not contain")))
+        };
         if self.schema().is_null() {
             return lacks("current schema");
         }

@@ -38,12 +38,12 @@ pub struct ViewMetadata {
 
 impl ViewMetadata {
     pub fn parse(bytes: &[u8]) -> Result<ViewMetadata> {
-        let no_metadata = |e| Error::invalid(format!("this is no metadata of an Iceberg view: {e}"));
+        let no_metadata = |e| Error::invalid(format!("this is not the metadata of an Iceberg view: {e}"));
         let view: ViewMetadata = serde_json::from_slice(bytes).map_err(no_metadata)?;
         if view.format_version != FORMAT {
             let found = view.format_version;
             return Err(Error::invalid(format!(
-                "views of format version {found} are not known; {FORMAT} is"
+                "views of format version {found} are not supported; {FORMAT} is"
             )));
         }
         Ok(view)
@@ -154,7 +154,10 @@ impl ViewChange {
             "add-view-version" => self.add_version(&update["view-version"])?,
             "set-current-view-version" => self.set_version(number("view-version-id")?)?,
             other => {
-                return Err(Error::invalid(format!("`{}` is no change of a view", name::printable(other))));
+                return Err(Error::invalid(format!(
+                    "`{}` is not a change of a view",
+                    name::printable(other)
+                )));
             }
         }
         Ok(())

@@ -16,14 +16,14 @@ pub(super) fn positions(blob: &[u8]) -> Result<RoaringTreemap> {
     let (length, rest) = blob.split_first_chunk::<4>().ok_or_else(short)?;
     let (body, checksum) = rest.split_last_chunk::<4>().ok_or_else(short)?;
     if u64::from(u32::from_be_bytes(*length)) != body.len() as u64 {
-        return Err(damaged("is of another length than it says"));
+        return Err(damaged("has another length than it states"));
     }
     let mut crc = flate2::Crc::new();
     crc.update(body);
     if crc.sum() != u32::from_be_bytes(*checksum) {
-        return Err(damaged("has another checksum than it says"));
+        return Err(damaged("has another checksum than it states"));
     }
-    let bitmaps = body.strip_prefix(&MAGIC).ok_or_else(|| damaged("does not begin as one"))?;
+    let bitmaps = body.strip_prefix(&MAGIC).ok_or_else(|| damaged("does not begin with its magic bytes"))?;
     let (count, mut rest) = bitmaps.split_first_chunk::<8>().ok_or_else(short)?;
     let mut all: Vec<(u32, RoaringBitmap)> = Vec::new();
     let mut last = None;
@@ -31,7 +31,7 @@ pub(super) fn positions(blob: &[u8]) -> Result<RoaringTreemap> {
         let (key, behind) = rest.split_first_chunk::<4>().ok_or_else(short)?;
         let key = u32::from_le_bytes(*key);
         if last.is_some_and(|last| last >= key) {
-            return Err(damaged("has its parts in no order"));
+            return Err(damaged("has its parts out of order"));
         }
         (rest, last) = (behind, Some(key));
         let bitmap = RoaringBitmap::deserialize_from(&mut rest)
@@ -43,7 +43,7 @@ pub(super) fn positions(blob: &[u8]) -> Result<RoaringTreemap> {
     if rest.is_empty() {
         Ok(RoaringTreemap::from_bitmaps(all))
     } else {
-        Err(damaged("goes on behind its end"))
+        Err(damaged("continues after its end"))
     }
 }
 

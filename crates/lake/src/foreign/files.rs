@@ -121,7 +121,7 @@ impl SnapshotFiles {
                 let what = format!("the Iceberg table has deletes of format `{format}`; Parquet is read");
                 return Err(refused(&what, REWRITE_HINT));
             }
-            (other, _) => return Err(Error::damaged(format!("{other} is no kind of content"))),
+            (other, _) => return Err(Error::damaged(format!("{other} is not a kind of content"))),
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ fn equality_ids(entry: &Record) -> Result<Vec<i32>> {
     let id = |item: &Datum| if let Datum::Long(id) = item { i32::try_from(*id).ok() } else { None };
     let ids: Option<Vec<i32>> = entry.items(135).iter().map(id).collect();
     ids.filter(|ids| !ids.is_empty())
-        .ok_or_else(|| Error::damaged("equality deletes that do not say which columns they are by"))
+        .ok_or_else(|| Error::damaged("equality deletes that do not name their columns"))
 }
 
 fn same_partition(data: &DataFile, deletes: &DataFile) -> Result<()> {

@@ -125,7 +125,7 @@ fn text(array: &ArrayRef, field: &Field, at: usize) -> Result<String> {
             return Ok(if extension(field) == Some(UUID) { hyphened(bytes) } else { STANDARD.encode(bytes) });
         }
         nested if nested.is_nested() => {
-            let what = format!("a map has {nested} within, which no JSON is made of");
+            let what = format!("a map contains {nested}, which cannot become JSON");
             return Err(Error::new(Kind::Schema, what).hint("leave the column out in a copy"));
         }
         _ => {}

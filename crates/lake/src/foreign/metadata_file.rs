@@ -72,6 +72,6 @@ pub(super) fn decompressed(bytes: Bytes) -> Result<Bytes> {
     flate2::read::GzDecoder::new(&bytes[..])
         .take(METADATA_BYTES_MAX)
         .read_to_end(&mut text)
-        .map_err(|e| Error::damaged(format!("a packed metadata file cannot be unpacked: {e}")))?;
+        .map_err(|e| Error::damaged(format!("a compressed metadata file cannot be decompressed: {e}")))?;
     Ok(text.into())
 }

@@ -26,7 +26,7 @@ pub(super) fn damaged(why: &dyn Display) -> Error {
 /// Runs a read of another program's file and returns a panic as an error: the Parquet reader asserts properties that damaged
 /// files violate.
 pub(super) fn catch_panics<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged(&"it is no Parquet in itself")))
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged(&"it is not valid Parquet")))
 }
 
 /// A file whose footer was read.

@@ -118,8 +118,7 @@ pub(super) fn check_key_columns(table: &ForeignTable, keys: &[Node], schema: &Sc
         loop {
             let Some(at) = of.find(node, fields) else {
                 let (name, id) = (&node.name, node.id);
-                let what =
-                    format!("a file of equality deletes without the field {id}, `{name}`, that it is by");
+                let what = format!("a file of equality deletes without its key field {id}, `{name}`");
                 return Err(Error::damaged(what));
             };
             match (&node.kind, fields[at].data_type()) {
@@ -166,7 +165,8 @@ fn partition_value(value: &SingleValue, wanted: &Arrow) -> Result<ArrayRef> {
     let array: ArrayRef = match value {
         SingleValue::Bool(value) => Arc::new(BooleanArray::from(vec![*value])),
         SingleValue::Int(value) if matches!(wanted, Arrow::Date32) => {
-            let days = i32::try_from(*value).map_err(|_| Error::damaged("a partition's value is no day"))?;
+            let days =
+                i32::try_from(*value).map_err(|_| Error::damaged("a partition's value is not a day"))?;
             Arc::new(Int32Array::from(vec![days]))
         }
         SingleValue::Int(value) => Arc::new(Int64Array::from(vec![*value])),
@@ -180,7 +180,7 @@ fn partition_value(value: &SingleValue, wanted: &Arrow) -> Result<ArrayRef> {
         }
         SingleValue::Bytes(bytes) if matches!(wanted, Arrow::Utf8) => {
             let text =
-                std::str::from_utf8(bytes).map_err(|_| Error::damaged("a partition's value is no text"))?;
+                std::str::from_utf8(bytes).map_err(|_| Error::damaged("a partition's value is not text"))?;
             Arc::new(StringArray::from(vec![text]))
         }
         SingleValue::Bytes(bytes) => Arc::new(BinaryArray::from_vec(vec![bytes.as_slice()])),
@@ -275,7 +275,7 @@ impl Conversion {
             Conversion::Cast(wanted) => as_type(array, wanted),
             Conversion::Time => cast(array, &Arrow::Utf8).map_err(|e| wrong(&e)),
             Conversion::Struct(fields, parts) => {
-                let stored = array.as_struct_opt().ok_or_else(|| wrong(&"no struct"))?;
+                let stored = array.as_struct_opt().ok_or_else(|| wrong(&"not a struct"))?;
                 let part = |part: &FieldSource| match part {
                     FieldSource::Stored(at, conversion) => conversion.apply(stored.column(*at)),
                     FieldSource::Constant(one) => repeated(one, stored.len()),
@@ -297,7 +297,7 @@ impl Conversion {
                         other => other.clone(),
                     },
                 )?;
-                let stored: &ListArray = plain.as_list_opt().ok_or_else(|| wrong(&"no list"))?;
+                let stored: &ListArray = plain.as_list_opt().ok_or_else(|| wrong(&"not a list"))?;
                 let values = item.apply(stored.values())?;
                 let made = ListArray::try_new(
                     field.clone(),
@@ -308,7 +308,7 @@ impl Conversion {
                 made.map(|made| Arc::new(made) as ArrayRef).map_err(|e| wrong(&e))
             }
             Conversion::Map(key, value) => {
-                let stored = array.as_map_opt().ok_or_else(|| wrong(&"no map"))?;
+                let stored = array.as_map_opt().ok_or_else(|| wrong(&"not a map"))?;
                 let (keys, values) = (key.apply(stored.keys())?, value.apply(stored.values())?);
                 let is_map = matches!(**value, Conversion::Map(..));
                 let (key, value) = (json::field_of(&keys, false), json::field_of(&values, is_map));

@@ -143,7 +143,7 @@ fn inner(json: &Json, part: &str, depth: usize, column: &str) -> Result<Box<Node
 
 fn kind_of(json: &Json, depth: usize, column: &str) -> Result<NodeKind> {
     if depth > NESTING_MAX {
-        return Err(Error::new(Kind::Invalid, format!("column `{column}` nests too deep")));
+        return Err(Error::new(Kind::Invalid, format!("column `{column}` is nested too deeply")));
     }
     let Some(name) = json.as_str() else {
         return Ok(match json["type"].as_str() {
@@ -260,7 +260,7 @@ pub(super) fn name_mapping(text: &str) -> Result<HashMap<i32, Vec<String>>> {
         }
     }
     let json: Json = serde_json::from_str(text)
-        .map_err(|e| Error::damaged(format!("the table's name mapping is no JSON: {e}")))?;
+        .map_err(|e| Error::damaged(format!("the table's name mapping is not JSON: {e}")))?;
     let mut all = HashMap::new();
     add(&json, 0, &mut all);
     Ok(all)

@@ -179,7 +179,7 @@ fn refusal(what: &str, status: u16, said: &str) -> Option<(io::ErrorKind, &'stat
         // The first arrives as 403 and ends once the clock is right; the second is due to a slow connection.
         _ if concerns_clock(said) || said.contains("<Code>RequestTimeout<") => return None,
         400 | 401 | 403 if says_expired(said) => {
-            (PermissionDenied, "the credentials have ended", "give it others that are still good")
+            (PermissionDenied, "the credentials have expired", "configure credentials that are still valid")
         }
         401 | 403 => (
             PermissionDenied,
@@ -193,7 +193,7 @@ fn refusal(what: &str, status: u16, said: &str) -> Option<(io::ErrorKind, &'stat
         ),
         400 => (
             InvalidInput,
-            "the store does not take the request",
+            "the store does not accept the request",
             "check its endpoint and region; it has to know conditional writes (If-None-Match)",
         ),
         501 => (

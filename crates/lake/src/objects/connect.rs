@@ -64,7 +64,7 @@ fn parts(uri: &str) -> Result<(&str, &str)> {
             .hint("write s3://BUCKET/PREFIX, or a folder of this machine")
     };
     let rest = uri.strip_prefix("s3://").or_else(|| uri.strip_prefix("s3a://"));
-    let rest = rest.ok_or_else(|| wrong("is of no known kind"))?;
+    let rest = rest.ok_or_else(|| wrong("has an unknown scheme"))?;
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.is_empty() || bucket.contains(['@', '?', '#', ':']) {
         return Err(wrong("names no bucket"));

@@ -174,7 +174,7 @@ impl CredentialCache {
             Err(error) => {
                 state.requests += 1;
                 let lives = state.ends.is_some_and(|ends| now < ends);
-                let why = if state.is_refused { "are not taken any more" } else { "have ended" };
+                let why = if state.is_refused { "are not accepted any more" } else { "have expired" };
                 let error = Error::new(
                     error.kind(),
                     format!("the credentials for the object store {why}, and there are no others: {error}"),

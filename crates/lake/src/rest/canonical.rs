@@ -25,7 +25,7 @@ pub fn metadata(loaded: &LoadedTable) -> Result<Metadata> {
     };
     metadata.sort_orders = metadata.sort_orders.iter().map(order).collect();
     if metadata.current().is_none() && metadata.current_snapshot_id.is_some() {
-        return Err(Error::damaged("the catalog tells of a current snapshot that it does not show"));
+        return Err(Error::damaged("the catalog names a current snapshot that it does not list"));
     }
     Ok(metadata)
 }
@@ -62,7 +62,7 @@ fn fields(of: &Json, depth: usize) -> Result<Vec<Json>> {
 
 fn data_type(of: &Json, depth: usize) -> Result<Json> {
     if depth > NESTING_MAX {
-        return Err(Error::damaged("a type nested too deep"));
+        return Err(Error::damaged("a type is nested too deeply"));
     }
     match (of, of["type"].as_str()) {
         (Json::String(name), _) => {

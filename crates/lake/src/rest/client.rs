@@ -225,7 +225,7 @@ impl Catalog {
                     "the catalog at {} does not offer `{method} {endpoint}`, which a lake needs",
                     self.0.uri
                 );
-                let hint = "choose a catalog that makes tables and takes commits, or a lake without one";
+                let hint = "choose a catalog that creates tables and accepts commits, or a lake without one";
                 return Err(certain(response.status, Error::invalid(message).hint(hint)));
             }
         }
@@ -266,7 +266,7 @@ impl Catalog {
             let response = self.send(Method::Get, &url, Delegation::Credentials, None, &what)?;
             match response.status {
                 200 => {
-                    let no = || Error::io(&what, io::Error::other("the answer is something else"));
+                    let no = || Error::io(&what, io::Error::other("the answer has another form"));
                     let body: Json = serde_json::from_slice(&response.body).map_err(|_| no())?;
                     // If none of these credentials is for this location, the table's own response may have some.
                     if let Ok(found) = at(&AccessProperties::of(&Json::Null, &body["storage-credentials"])) {
@@ -301,7 +301,7 @@ impl Catalog {
             200 | 204 => return Ok(()),
             404 if is_missing(&response) && !config.has("POST", NAMESPACES) => {
                 let message = format!("the catalog at {} has no namespace {namespace}", self.0.uri);
-                let hint = "it makes none when asked, so make it there by hand";
+                let hint = "it cannot create namespaces by request, so create it there by hand";
                 return Err(certain(404, Error::not_found(message).hint(hint)));
             }
             404 if is_missing(&response) => {}
@@ -469,7 +469,7 @@ fn read(response: &Response, what: &str) -> RequestResult<LoadedTable> {
         storage_credentials: Json,
     }
     let table: Table = serde_json::from_slice(&response.body).map_err(|e| RequestError {
-        error: Error::io(what, io::Error::other(format!("the answer is no table: {e}"))),
+        error: Error::io(what, io::Error::other(format!("the answer is not a table: {e}"))),
         is_certain: false,
         status: response.status,
         is_missing: false,
@@ -538,10 +538,13 @@ fn base_of(uri: &str, setting: &str) -> Result<String> {
     let host = rest.and_then(|rest| rest.split('/').next()).unwrap_or_default();
     if host.is_empty() || uri.contains(['?', '#']) || uri.chars().any(|c| c.is_whitespace() || c.is_control())
     {
-        return Err(Error::invalid(format!("{setting} is no address: `{}`", types::name::printable(uri)))
-            .hint(
-                "write http:// or https://, the host, and the path before /v1: http://127.0.0.1:8181/catalog",
-            ));
+        return Err(Error::invalid(format!(
+            "{setting} is not an address: `{}`",
+            types::name::printable(uri)
+        ))
+        .hint(
+            "write http:// or https://, the host, and the path before /v1: http://127.0.0.1:8181/catalog",
+        ));
     }
     if host.contains('@') {
         // The address is not shown because it may contain a password.

@@ -38,9 +38,9 @@ impl CatalogRecord {
         }
         let bytes = files::read(&place.env, &path)?;
         let record: CatalogRecord = serde_json::from_slice(&bytes).map_err(|e| {
-            Error::damaged(format!("this says nothing of where a table's lake is: {e}"))
+            Error::damaged(format!("this file does not tell where a table's lake is: {e}"))
                 .with("file", path.display())
-                .hint("remove that file; it is written anew, and what a dropped table left in the catalog has to be removed by hand")
+                .hint("remove that file; it is written again, and what a dropped table left in the catalog has to be removed by hand")
         })?;
         match record.version {
             VERSION => Ok(Some(record)),

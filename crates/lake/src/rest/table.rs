@@ -311,7 +311,7 @@ fn check_definition(catalog: &Catalog, name: &str, found: &Metadata, wanted: &Me
         () => return Ok(()),
     };
     Err(Error::invalid(format!(
-        "the catalog at {} does not keep the {what} of {name} as it is told it: it gives other ids",
+        "the catalog at {} changes the {what} of {name}: it assigns other ids",
         catalog.uri()
     ))
     .hint("data files name fields by these ids, so no table can be in such a catalog"))

@@ -118,7 +118,7 @@ fn read(response: &Response, url: &str) -> Result<(String, Option<u64>)> {
     }
     let token = body["access_token"].as_str().filter(|token| !token.is_empty());
     let token = token.ok_or_else(|| {
-        Error::invalid(format!("{url} answers a request for a token with something else")).hint(hint)
+        Error::invalid(format!("{url} does not answer a request for a token as expected")).hint(hint)
     })?;
     Ok((token.to_owned(), body["expires_in"].as_u64().map(|seconds| seconds.min(SECONDS_MAX))))
 }

@@ -473,7 +473,7 @@ fn a_key_puts_tables_nowhere_but_below_its_own_namespace_or_where_the_owner_said
             let (status, _, message) = refusal(&answer);
             assert_eq!(status, 400, "{location}: {message}");
             // The message is the same for every place and its contents.
-            let (_, why) = message.split_once("is no place for a table of this namespace").expect(&message);
+            let (_, why) = message.split_once("cannot hold a table of this namespace").expect(&message);
             assert!(!why.contains("finance"), "{message}");
         }
     }

@@ -73,7 +73,7 @@ fn changes_that_do_not_fit_a_view_are_refused() {
     let view = made();
     for (update, said) in [
         (json!({ "action": "assign-uuid", "uuid": "6a5a4c2e-0c4f-4f0e-9d4b-444444444444" }), "UUID already"),
-        (json!({ "action": "assign-uuid", "uuid": "x" }), "is no UUID"),
+        (json!({ "action": "assign-uuid", "uuid": "x" }), "is not a UUID"),
         (json!({ "action": "upgrade-format-version", "format-version": 2 }), "format version 1"),
         (json!({ "action": "set-current-view-version", "view-version-id": 9 }), "no version 9"),
         (json!({ "action": "set-current-view-version", "view-version-id": -1 }), "no version was added"),
@@ -81,7 +81,7 @@ fn changes_that_do_not_fit_a_view_are_refused() {
             json!({ "action": "add-view-version", "view-version": version(2, &[("a", "x"), ("A", "y")]) }),
             "no schema was added",
         ),
-        (json!({ "action": "add-snapshot", "snapshot": {} }), "is no change of a view"),
+        (json!({ "action": "add-snapshot", "snapshot": {} }), "is not a change of a view"),
         (
             json!({ "action": "set-properties", "updates": { "version.history.num-entries": "0" } }),
             "from 1 on",

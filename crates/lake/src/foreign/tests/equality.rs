@@ -292,20 +292,20 @@ fn equality_deletes_that_cannot_be_read_are_an_error_that_names_their_file() {
         assert!(error.to_string().contains(why), "{error}");
         assert!(error.context().iter().any(|(key, _)| *key == "file"), "{error:?}");
     };
-    refused(&|builder| builder.files[1].ids = None, "do not say which columns");
-    refused(&|builder| builder.files[1].ids = Some(Vec::new()), "do not say which columns");
+    refused(&|builder| builder.files[1].ids = None, "do not name their columns");
+    refused(&|builder| builder.files[1].ids = Some(Vec::new()), "do not name their columns");
     refused(&|builder| builder.files[1].ids = Some(vec![1, 99]), "the field 99");
     refused(&|builder| builder.files[1].ids = Some(vec![4]), "the field 4");
     refused(&|builder| builder.files[1].ids = Some(vec![3]), "nested type");
     refused(&|builder| builder.files[1].ids = Some(vec![5]), "nested type");
-    refused(&|builder| builder.files[1].ids = Some(vec![2]), "without the field 2");
-    refused(&|builder| builder.files[1].ids = Some(vec![6]), "without the field 5");
+    refused(&|builder| builder.files[1].ids = Some(vec![2]), "without its key field 2");
+    refused(&|builder| builder.files[1].ids = Some(vec![6]), "without its key field 5");
     refused(&|builder| builder.files[1].rows = 2, "number of rows");
     refused(&|builder| builder.files[1].bytes -= 1, "not as long");
     refused(&|builder| builder.files[1].spec = 17, "partition spec 17");
     refused(&|builder| builder.files[1].format = "AVRO", "format `avro`");
     refused(&|builder| builder.files[1].key = Some(vec![1]), "encrypted");
-    refused(&|builder| builder.files[1].content = 3, "no kind of content");
+    refused(&|builder| builder.files[1].content = 3, "not a kind of content");
     refused(
         &|builder| {
             let list = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1)])]);

@@ -56,7 +56,7 @@ fn refused(status: u16, code: &'static str) -> Error {
 fn what_a_store_answers_for_good_is_told_from_what_passes() {
     let _limit = testkit::limit(120);
     for (status, code, means, hint) in [
-        (400, "InvalidArgument", "does not take the request", "conditional writes"),
+        (400, "InvalidArgument", "does not accept the request", "conditional writes"),
         (401, "Unauthorized", "the key is wrong, or may not do this", "what it may do"),
         (403, "AccessDenied", "the key is wrong, or may not do this", "what it may do"),
         (403, "SignatureDoesNotMatch", "the key is wrong, or may not do this", "check the store's key"),

@@ -173,7 +173,7 @@ fn a_failure_costs_nothing_until_they_end_and_is_told_then() {
         let error = setup.after(HOUR / 4).key().await.unwrap_err();
         assert_eq!(error.kind(), Kind::Busy);
         let said = error.to_string();
-        assert!(said.contains("have ended") && said.contains("the catalog is out"), "{said}");
+        assert!(said.contains("have expired") && said.contains("the catalog is out"), "{said}");
         assert!(!said.contains("hush") && !said.contains("token"), "{said}");
         assert!(setup.key().await.is_err());
         // The next call succeeds by itself once the vendor works again.
@@ -203,7 +203,7 @@ fn those_that_the_store_refuses_are_replaced_unless_they_are_young() {
                 Some(_) => assert_eq!(setup.key().await.unwrap(), "key-2"),
                 None => {
                     let error = setup.key().await.unwrap_err().to_string();
-                    assert!(error.contains("are not taken any more"), "{error}");
+                    assert!(error.contains("are not accepted any more"), "{error}");
                 }
             }
         }

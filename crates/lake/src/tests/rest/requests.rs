@@ -74,7 +74,7 @@ fn a_catalog_that_gives_other_ids_to_later_schemas_too_gets_no_row() {
     let mut bench = crashes::begin_in(&[0], options_in(&fake));
     bench.keys(0..10);
     let error = bench.try_land().unwrap_err();
-    assert!(error.to_string().contains("gives other ids"), "{error}");
+    assert!(error.to_string().contains("assigns other ids"), "{error}");
     assert!(bench.try_land().is_err());
     assert!(fake.metadata("main.t").unwrap().snapshots.is_empty());
 }

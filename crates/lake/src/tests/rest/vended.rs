@@ -415,7 +415,7 @@ fn a_catalog_that_hands_out_none_stops_nothing_before_they_end() {
         let error = setup.bench.try_land().map(drop).unwrap_err();
         assert_eq!(error.kind(), Kind::Io, "{error}");
         let said = format!("{error} {error:?}");
-        assert!(said.contains("have ended") && said.contains("no credentials today"), "{said}");
+        assert!(said.contains("have expired") && said.contains("no credentials today"), "{said}");
         assert!(!said.contains("hush") && !said.contains("token-"), "{said}");
     }
     // The table lands again by itself once the catalog hands out credentials.
