@@ -36,7 +36,7 @@ impl Layout {
         let (partitions, sorts) =
             (def.partitions().unwrap_or_default(), def.sort_columns().unwrap_or_default());
         let partition = |by: &types::PartitionBy| {
-            let (at, column) = place(def, by.column)?;
+            let (at, column) = locate_column(def, by.column)?;
             let name = match by.transform {
                 Transform::Identity => column.to_owned(),
                 Transform::Bucket(count) => format!("{column}_bucket_{count}"),
@@ -47,7 +47,7 @@ impl Layout {
             Ok(PartitionColumn { at, source, transform: by.transform, name })
         };
         let sort = |by: &SortBy| {
-            let (at, _) = place(def, by.column)?;
+            let (at, _) = locate_column(def, by.column)?;
             let source = crate::schema::field_id(by.column)?;
             Ok(SortColumn { at, source, descending: by.descending, nulls_first: by.nulls_first })
         };
@@ -77,7 +77,7 @@ impl Layout {
 }
 
 /// Returns the index of a column in batches of all columns, and its Iceberg name.
-fn place(def: &TableDef, id: ColumnId) -> Result<(usize, &str)> {
+fn locate_column(def: &TableDef, id: ColumnId) -> Result<(usize, &str)> {
     match id {
         ROW_ID => Ok((0, crate::schema::ROW_ID_NAME)),
         TIME => Ok((1, types::TIME_NAME)),

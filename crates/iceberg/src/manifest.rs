@@ -92,14 +92,14 @@ pub struct ManifestFile {
     pub files: [u64; 3],
     pub rows: [u64; 3],
     /// One summary for each field of the spec.
-    pub partitions: Vec<Summary>,
+    pub partitions: Vec<FieldSummary>,
     /// Checksum of its bytes as text; `None` in the cases of [`DataFile::checksums`].
     pub checksum: Option<String>,
 }
 
 /// The range of all files of a manifest in one partition field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct FieldSummary {
     pub contains_null: bool,
     pub contains_nan: bool,
     /// Bounds of the values that are neither null nor NaN, encoded as Iceberg's single values.
@@ -133,7 +133,7 @@ impl Entry {
 }
 
 /// The header of a manifest.
-pub struct Of<'a> {
+pub struct ManifestHeader<'a> {
     pub path: String,
     pub content: Content,
     pub spec: &'a Spec,
@@ -146,18 +146,18 @@ pub struct Of<'a> {
 }
 
 /// Writes a manifest. Returns its bytes and its description for the manifest list. All entries must have the header's spec.
-pub fn write(of: Of<'_>, entries: &[Entry]) -> (Vec<u8>, ManifestFile) {
+pub fn write(header: ManifestHeader<'_>, entries: &[Entry]) -> (Vec<u8>, ManifestFile) {
     let mut manifest = ManifestFile {
-        path: of.path,
+        path: header.path,
         bytes: 0,
-        spec: of.spec.id,
-        content: of.content,
-        sequence: of.sequence,
-        min_sequence: of.sequence,
-        snapshot_id: of.snapshot_id,
+        spec: header.spec.id,
+        content: header.content,
+        sequence: header.sequence,
+        min_sequence: header.sequence,
+        snapshot_id: header.snapshot_id,
         files: [0; 3],
         rows: [0; 3],
-        partitions: of.spec.summaries(entries.iter().map(|entry| &*entry.file.partition)),
+        partitions: header.spec.summaries(entries.iter().map(|entry| &*entry.file.partition)),
         checksum: None,
     };
     let mut body = Body::new();
@@ -167,21 +167,21 @@ pub fn write(of: Of<'_>, entries: &[Entry]) -> (Vec<u8>, ManifestFile) {
         if entry.status != Status::Deleted {
             manifest.min_sequence = manifest.min_sequence.min(entry.sequence);
         }
-        put_entry(&mut body, entry, of.spec);
+        put_entry(&mut body, entry, header.spec);
     }
-    let content = if of.content == Content::Data { "data" } else { "deletes" };
-    let (schema_id, spec_id) = (of.schema_id.to_string(), of.spec.id.to_string());
+    let content = if header.content == Content::Data { "data" } else { "deletes" };
+    let (schema_id, spec_id) = (header.schema_id.to_string(), header.spec.id.to_string());
     let checksums = checksums::all_to_text(entries.iter().map(|entry| entry.checksums()));
     let head = [
-        ("schema", of.schema),
+        ("schema", header.schema),
         ("schema-id", schema_id.as_str()),
-        ("partition-spec", of.spec.json.as_str()),
+        ("partition-spec", header.spec.json.as_str()),
         ("partition-spec-id", spec_id.as_str()),
         ("format-version", "2"),
         ("content", content),
         (checksums::KEY, checksums.as_str()),
     ];
-    let bytes = body.into_file(&of.spec.entry_schema, &head);
+    let bytes = body.into_file(&header.spec.entry_schema, &head);
     manifest.bytes = bytes.len() as u64;
     manifest.checksum = Some(checksums::text_of(&bytes));
     (bytes, manifest)
@@ -364,7 +364,7 @@ fn list_entry(record: &Record, checksum: Option<&str>) -> Result<ManifestFile> {
     let count = |id: i32| record.long(id).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
     let is = |record: &Record, id: i32| record.get(id) == Some(&Datum::Bool(true));
     let summary = |item: &Datum| match item {
-        Datum::Record(of) => Some(Summary {
+        Datum::Record(of) => Some(FieldSummary {
             contains_null: is(of, 509),
             contains_nan: is(of, 518),
             lower: of.bytes(510).map(<[u8]>::to_vec),

@@ -30,8 +30,8 @@ pub const TABLE_ID: &str = "polynya.table-id";
 /// Property with the id of the database that writes the table, for stores and catalogs that several databases can reach.
 const DATABASE: &str = "polynya.database";
 /// Property with the ids of the last snapshots that other programs committed, expired ones included.
-const TAKEN: &str = "polynya.taken";
-const TAKEN_MAX: usize = 16;
+const ADOPTED: &str = "polynya.taken";
+const ADOPTED_MAX: usize = 16;
 /// Name of the branch that readers of the table see.
 pub const MAIN: &str = "main";
 
@@ -45,7 +45,7 @@ pub struct Metadata {
     pub last_updated_ms: i64,
     pub last_column_id: i32,
     pub current_schema_id: i32,
-    pub schemas: Vec<Once<Json>>,
+    pub schemas: Vec<CachedJson<Json>>,
     pub default_spec_id: i32,
     pub partition_specs: Vec<Json>,
     pub last_partition_id: i32,
@@ -58,11 +58,11 @@ pub struct Metadata {
     #[serde(default)]
     pub refs: BTreeMap<String, Json>,
     #[serde(default)]
-    pub snapshots: Vec<Kept>,
+    pub snapshots: Vec<CachedJson<Snapshot>>,
     #[serde(default)]
-    pub snapshot_log: Vec<SnapshotLog>,
+    pub snapshot_log: Vec<SnapshotLogEntry>,
     #[serde(default)]
-    pub metadata_log: Vec<MetadataLog>,
+    pub metadata_log: Vec<MetadataLogEntry>,
     #[serde(flatten)]
     pub other: Map<String, Json>,
 }
@@ -86,14 +86,11 @@ pub struct Snapshot {
     pub other: Map<String, Json>,
 }
 
-/// A snapshot with its JSON text.
-pub type Kept = Once<Snapshot>;
-
 /// A part of the metadata that never changes. Its JSON text is made once, however many metadata files contain it (O1).
 #[derive(Debug)]
-pub struct Once<T>(Arc<(T, OnceLock<Box<RawValue>>)>);
+pub struct CachedJson<T>(Arc<(T, OnceLock<Box<RawValue>>)>);
 
-impl<T: Serialize> Once<T> {
+impl<T: Serialize> CachedJson<T> {
     /// Returns the part as JSON.
     pub fn text(&self) -> serde_json::Result<&str> {
         self.raw().map(RawValue::get)
@@ -119,19 +116,19 @@ pub fn texts_made() -> u64 {
     TEXTS_MADE.get()
 }
 
-impl<T> Clone for Once<T> {
+impl<T> Clone for CachedJson<T> {
     fn clone(&self) -> Self {
-        Once(self.0.clone())
+        CachedJson(self.0.clone())
     }
 }
 
-impl<T> From<T> for Once<T> {
+impl<T> From<T> for CachedJson<T> {
     fn from(value: T) -> Self {
-        Once(Arc::new((value, OnceLock::new())))
+        CachedJson(Arc::new((value, OnceLock::new())))
     }
 }
 
-impl<T> Deref for Once<T> {
+impl<T> Deref for CachedJson<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -139,28 +136,28 @@ impl<T> Deref for Once<T> {
     }
 }
 
-impl<T: Serialize> Serialize for Once<T> {
+impl<T: Serialize> Serialize for CachedJson<T> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         self.raw().map_err(serde::ser::Error::custom)?.serialize(serializer)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Once<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for CachedJson<T> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        T::deserialize(deserializer).map(Once::from)
+        T::deserialize(deserializer).map(CachedJson::from)
     }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct SnapshotLog {
+pub struct SnapshotLogEntry {
     pub timestamp_ms: i64,
     pub snapshot_id: i64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct MetadataLog {
+pub struct MetadataLogEntry {
     pub timestamp_ms: i64,
     pub metadata_file: String,
 }
@@ -215,10 +212,10 @@ impl Metadata {
     }
 
     pub fn parse(bytes: &[u8]) -> Result<Metadata> {
-        compared(bytes)?;
+        check_checksum(bytes)?;
         let mut metadata: Metadata = serde_json::from_slice(bytes)
             .map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))?;
-        metadata.other.remove(SEAL);
+        metadata.other.remove(CHECKSUM_KEY);
         if metadata.format_version != 2 {
             let found = metadata.format_version;
             return Err(Error::new(Kind::Newer, format!("Iceberg format {found}; this program knows 2")));
@@ -237,11 +234,11 @@ impl Metadata {
     /// Returns the bytes of a metadata file that Polynya writes: the JSON, whose last member is a checksum of everything
     /// before it.
     pub fn to_file(&self) -> Result<Vec<u8>> {
-        self.to_bytes().map(sealed)
+        self.to_bytes().map(with_checksum)
     }
 
     pub fn snapshot(&self, id: i64) -> Option<&Snapshot> {
-        self.snapshots.iter().map(|kept| &**kept).find(|s| s.snapshot_id == id)
+        self.snapshots.iter().map(|snapshot| &**snapshot).find(|s| s.snapshot_id == id)
     }
 
     pub fn current(&self) -> Option<&Snapshot> {
@@ -264,7 +261,7 @@ impl Metadata {
 
     /// Returns the snapshots that are retained as long as their branches exist: the snapshot of each branch other than
     /// `main`, and those of its ancestors that `main` does not have.
-    pub fn held(&self) -> HashSet<i64> {
+    pub fn branch_snapshots(&self) -> HashSet<i64> {
         let branches = self.branches();
         if branches.is_empty() {
             return HashSet::new();
@@ -278,12 +275,13 @@ impl Metadata {
         branches.into_values().flat_map(beside).collect()
     }
 
-    /// Returns the current snapshot and its ancestors, the oldest first, without those that are [held](Metadata::held).
-    pub fn line(&self) -> Vec<i64> {
+    /// Returns the current snapshot and its ancestors, the oldest first, without the [snapshots of
+    /// branches](Metadata::branch_snapshots).
+    pub fn main_line(&self) -> Vec<i64> {
         let Some(current) = self.current_snapshot_id else { return Vec::new() };
-        let held = self.held();
+        let branch_snapshots = self.branch_snapshots();
         let ids = self.ancestors(current).map(|s| s.snapshot_id);
-        let mut line: Vec<i64> = ids.filter(|id| *id == current || !held.contains(id)).collect();
+        let mut line: Vec<i64> = ids.filter(|id| *id == current || !branch_snapshots.contains(id)).collect();
         line.reverse();
         line
     }
@@ -292,7 +290,7 @@ impl Metadata {
         self.current_schema().map(|schema| &**schema)
     }
 
-    pub fn current_schema(&self) -> Option<&Once<Json>> {
+    pub fn current_schema(&self) -> Option<&CachedJson<Json>> {
         self.schemas.iter().find(|s| s["schema-id"] == json!(self.current_schema_id))
     }
 
@@ -321,7 +319,7 @@ impl Metadata {
     pub fn add_snapshot(&mut self, snapshot: Snapshot) {
         let id = snapshot.snapshot_id;
         self.last_sequence_number = self.last_sequence_number.max(snapshot.sequence_number);
-        self.snapshot_log.push(SnapshotLog { timestamp_ms: snapshot.timestamp_ms, snapshot_id: id });
+        self.snapshot_log.push(SnapshotLogEntry { timestamp_ms: snapshot.timestamp_ms, snapshot_id: id });
         self.current_snapshot_id = Some(id);
         self.refs.insert(MAIN.into(), json!({ "snapshot-id": id, "type": "branch" }));
         self.snapshots.push(snapshot.into());
@@ -375,17 +373,17 @@ impl Metadata {
         }
     }
 
-    /// Returns the ids of the last snapshots that other programs committed.
-    pub fn taken(&self) -> impl Iterator<Item = i64> {
-        let listed = self.properties.get(TAKEN).map(String::as_str).unwrap_or_default();
+    /// Returns the ids of the last snapshots that were adopted from other programs.
+    pub fn adopted(&self) -> impl Iterator<Item = i64> {
+        let listed = self.properties.get(ADOPTED).map(String::as_str).unwrap_or_default();
         listed.split(',').filter_map(|id| id.parse().ok())
     }
 
-    pub fn add_taken(&mut self, snapshot_id: i64) {
-        let mut taken: Vec<String> = self.taken().map(|id| id.to_string()).collect();
-        taken.push(snapshot_id.to_string());
-        taken.drain(..taken.len().saturating_sub(TAKEN_MAX));
-        self.properties.insert(TAKEN.into(), taken.join(","));
+    pub fn add_adopted(&mut self, snapshot_id: i64) {
+        let mut adopted: Vec<String> = self.adopted().map(|id| id.to_string()).collect();
+        adopted.push(snapshot_id.to_string());
+        adopted.drain(..adopted.len().saturating_sub(ADOPTED_MAX));
+        self.properties.insert(ADOPTED.into(), adopted.join(","));
     }
 
     pub fn table_id(&self) -> Option<TableId> {
@@ -402,29 +400,31 @@ impl Metadata {
 }
 
 /// Key of the checksum, the last member of a metadata file that Polynya writes. Other readers of Iceberg ignore it.
-const SEAL: &str = "polynya-crc32c";
+const CHECKSUM_KEY: &str = "polynya-crc32c";
 
 /// Appends the checksum of a JSON object to it, as its last member.
-pub fn sealed(mut object: Vec<u8>) -> Vec<u8> {
+pub fn with_checksum(mut object: Vec<u8>) -> Vec<u8> {
     if object.pop_if(|last| *last == b'}').is_some() {
         let checksum = checksums::text_of(&object);
-        object.extend_from_slice(format!(",\"{SEAL}\":\"{checksum}\"}}").as_bytes());
+        object.extend_from_slice(format!(",\"{CHECKSUM_KEY}\":\"{checksum}\"}}").as_bytes());
     }
     object
 }
 
 /// Compares the checksum at the end of a JSON object and returns the object without it. An object without one is returned
 /// unchanged.
-pub fn unsealed(object: Bytes) -> Result<Bytes> {
-    let Some(content) = compared(&object)? else { return Ok(object) };
+pub fn without_checksum(object: Bytes) -> Result<Bytes> {
+    let Some(content) = check_checksum(&object)? else { return Ok(object) };
     Ok([content, b"}"].concat().into())
 }
 
 /// Compares the checksum at the end of a metadata file. Returns the bytes before it, or `None` if the file has no checksum.
-fn compared(bytes: &[u8]) -> Result<Option<&[u8]>> {
+fn check_checksum(bytes: &[u8]) -> Result<Option<&[u8]>> {
     let parts = bytes.strip_suffix(b"\"}").and_then(|rest| rest.split_last_chunk::<8>());
     let Some((rest, checksum)) = parts else { return Ok(None) };
-    let Some(content) = rest.strip_suffix(format!(",\"{SEAL}\":\"").as_bytes()) else { return Ok(None) };
+    let Some(content) = rest.strip_suffix(format!(",\"{CHECKSUM_KEY}\":\"").as_bytes()) else {
+        return Ok(None);
+    };
     checksums::compare_text(content, std::str::from_utf8(checksum).ok())?;
     Ok(Some(content))
 }

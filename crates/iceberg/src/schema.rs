@@ -27,7 +27,7 @@ use serde_json::{Value as Json, json};
 use types::{ColumnId, DataType, Error, ROW_ID, Result, TIME, TIME_NAME, TableDef};
 
 use crate::layout::Layout;
-use crate::single::SingleType;
+use crate::single_value::PrimitiveType;
 
 /// Name of the row id in Iceberg and Parquet. Iceberg reserves `_row_id`, as well as `_file`, `_pos`, `_deleted`,
 /// `_spec_id`, `_partition`, `_last_updated_sequence_number`, `_commit_snapshot_id`, `_change_type` and `_change_ordinal`:
@@ -59,8 +59,8 @@ pub struct Leaf {
     /// Index of the leaf among Parquet's columns.
     pub at: usize,
     pub id: i32,
-    pub single: SingleType,
-    /// Its path in a batch: the index of the column, then those of struct fields.
+    pub primitive_type: PrimitiveType,
+    /// Path of the leaf in a batch: the index of the column, then those of struct fields.
     pub path: Vec<usize>,
 }
 
@@ -83,15 +83,15 @@ impl Columns {
         let mut last_id = 0;
         let mut fields = Vec::with_capacity(columns.len());
         let mut groups = Vec::with_capacity(columns.len());
-        let mut told = Told::default();
+        let mut collector = LeafCollector::default();
         for (nth, (id, name, data_type, required)) in columns.iter().enumerate() {
-            let at = Place { id: field_id(*id)?, column: *id, required: *required };
+            let at = TypeContext { id: field_id(*id)?, column: *id, required: *required };
             fields.push(json!({
                 "id": at.id, "name": name, "required": required, "type": iceberg_type(data_type, at, &mut last_id)?,
             }));
             last_id = last_id.max(at.id);
             groups.push(parquet_type(name, data_type, at)?);
-            told.add(data_type, at, vec![nth])?;
+            collector.add(data_type, at, vec![nth])?;
         }
         let mut iceberg = json!({ "type": "struct", "fields": fields });
         if def.is_keyed() {
@@ -105,7 +105,7 @@ impl Columns {
             last_id,
             parquet: SchemaDescriptor::new(Arc::new(root)),
             arrow: def.schema.to_arrow(),
-            leaves: told.leaves,
+            leaves: collector.leaves,
             layout: Layout::of(def)?,
             initial: def.schema.columns.iter().filter(|c| c.initial.is_some()).map(|c| c.id).collect(),
         })
@@ -133,17 +133,17 @@ fn refuse_empty_structs(column: &str, data_type: &DataType) -> Result<()> {
 
 /// The context of a type: its field id and nullability.
 #[derive(Clone, Copy)]
-struct Place {
+struct TypeContext {
     id: i32,
     /// Id of the column, or of the nested field, that has this type. Ids inside vectors and points derive from it.
     column: ColumnId,
     required: bool,
 }
 
-impl Place {
+impl TypeContext {
     /// Returns the context of a field in a list or struct, which has a column id of its own.
-    fn inside(field: &types::Field) -> Result<Place> {
-        Ok(Place { id: field_id(field.id)?, column: field.id, required: !field.nullable })
+    fn inside(field: &types::Field) -> Result<TypeContext> {
+        Ok(TypeContext { id: field_id(field.id)?, column: field.id, required: !field.nullable })
     }
 }
 
@@ -174,31 +174,31 @@ fn point_fields(data_type: &DataType) -> &'static [&'static str] {
 
 /// Collects the leaves with metrics while it counts Parquet's columns.
 #[derive(Default)]
-struct Told {
+struct LeafCollector {
     leaves: Vec<Leaf>,
     next: usize,
 }
 
-impl Told {
-    fn add(&mut self, data_type: &DataType, at: Place, path: Vec<usize>) -> Result<()> {
+impl LeafCollector {
+    fn add(&mut self, data_type: &DataType, at: TypeContext, path: Vec<usize>) -> Result<()> {
         let deeper = |field: usize| path.iter().copied().chain([field]).collect();
         match data_type {
             // Iceberg records no bounds inside lists.
-            DataType::List(_) | DataType::Vector(_) => self.next += leaves(data_type),
+            DataType::List(_) | DataType::Vector(_) => self.next += leaf_count(data_type),
             DataType::Struct(fields) => {
                 for (nth, field) in fields.iter().enumerate() {
-                    self.add(&field.data_type, Place::inside(field)?, deeper(nth))?;
+                    self.add(&field.data_type, TypeContext::inside(field)?, deeper(nth))?;
                 }
             }
             DataType::Point | DataType::Point3d => {
                 for nth in 0..point_fields(data_type).len() {
-                    let inner = Place { id: inner_id(at.column, nth)?, ..at };
+                    let inner = TypeContext { id: inner_id(at.column, nth)?, ..at };
                     self.add(&DataType::Float64, inner, deeper(nth))?;
                 }
             }
-            single => {
-                if let Some(single) = SingleType::of(single) {
-                    self.leaves.push(Leaf { at: self.next, id: at.id, single, path });
+            single_valued => {
+                if let Some(primitive_type) = PrimitiveType::of(single_valued) {
+                    self.leaves.push(Leaf { at: self.next, id: at.id, primitive_type, path });
                 }
                 self.next += 1;
             }
@@ -207,16 +207,16 @@ impl Told {
     }
 }
 
-fn leaves(data_type: &DataType) -> usize {
+fn leaf_count(data_type: &DataType) -> usize {
     match data_type {
-        DataType::List(item) => leaves(&item.data_type),
-        DataType::Struct(fields) => fields.iter().map(|f| leaves(&f.data_type)).sum(),
+        DataType::List(item) => leaf_count(&item.data_type),
+        DataType::Struct(fields) => fields.iter().map(|f| leaf_count(&f.data_type)).sum(),
         DataType::Point | DataType::Point3d => point_fields(data_type).len(),
         _ => 1,
     }
 }
 
-fn iceberg_type(data_type: &DataType, at: Place, last_id: &mut i32) -> Result<Json> {
+fn iceberg_type(data_type: &DataType, at: TypeContext, last_id: &mut i32) -> Result<Json> {
     let plain = |name: &str| Ok(Json::from(name));
     match data_type {
         DataType::Bool => plain("boolean"),
@@ -231,14 +231,14 @@ fn iceberg_type(data_type: &DataType, at: Place, last_id: &mut i32) -> Result<Js
         DataType::Timestamp => plain("timestamptz"),
         DataType::Uuid => plain("uuid"),
         DataType::List(item) => {
-            let inner = Place::inside(item)?;
+            let inner = TypeContext::inside(item)?;
             *last_id = (*last_id).max(inner.id);
             let element = iceberg_type(&item.data_type, inner, last_id)?;
             Ok(list(inner.id, element, inner.required))
         }
         DataType::Struct(fields) => {
             let field = |field: &types::Field| {
-                let inner = Place::inside(field)?;
+                let inner = TypeContext::inside(field)?;
                 *last_id = (*last_id).max(inner.id);
                 let inner_type = iceberg_type(&field.data_type, inner, last_id)?;
                 Ok(
@@ -269,7 +269,7 @@ fn list(id: i32, element: Json, required: bool) -> Json {
     json!({ "type": "list", "element-id": id, "element": element, "element-required": required })
 }
 
-fn parquet_type(name: &str, data_type: &DataType, at: Place) -> Result<TypePtr> {
+fn parquet_type(name: &str, data_type: &DataType, at: TypeContext) -> Result<TypePtr> {
     let repetition = if at.required { Repetition::REQUIRED } else { Repetition::OPTIONAL };
     let plain = |physical, logical: Option<LogicalType>| {
         Type::primitive_type_builder(name, physical)
@@ -318,16 +318,16 @@ fn parquet_type(name: &str, data_type: &DataType, at: Place) -> Result<TypePtr> 
         }
         DataType::Uuid => plain(Physical::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Uuid)).with_length(16),
         DataType::List(item) => {
-            let inner = Place::inside(item)?;
+            let inner = TypeContext::inside(item)?;
             return of_list(parquet_type("element", &item.data_type, inner)?);
         }
         DataType::Vector(_) => {
-            let inner = Place { id: inner_id(at.column, 0)?, required: true, ..at };
+            let inner = TypeContext { id: inner_id(at.column, 0)?, required: true, ..at };
             return of_list(parquet_type("element", &DataType::Float32, inner)?);
         }
         DataType::Struct(fields) => {
             let field = |f: &types::Field| {
-                let inner = Place::inside(f)?;
+                let inner = TypeContext::inside(f)?;
                 parquet_type(&f.name, &f.data_type, inner)
             };
             let fields = fields.iter().map(field).collect::<Result<Vec<_>>>()?;
@@ -335,7 +335,7 @@ fn parquet_type(name: &str, data_type: &DataType, at: Place) -> Result<TypePtr> 
         }
         DataType::Point | DataType::Point3d => {
             let field = |(nth, name): (usize, &&str)| {
-                let inner = Place { id: inner_id(at.column, nth)?, required: true, ..at };
+                let inner = TypeContext { id: inner_id(at.column, nth)?, required: true, ..at };
                 parquet_type(name, &DataType::Float64, inner)
             };
             let fields = point_fields(data_type).iter().enumerate().map(field).collect::<Result<Vec<_>>>()?;

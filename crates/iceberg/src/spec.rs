@@ -12,9 +12,9 @@ use serde_json::Value as Json;
 use types::{Error, Result};
 
 use crate::avro::{Body, Record};
-use crate::manifest::Summary;
+use crate::manifest::FieldSummary;
 use crate::metadata::Metadata;
-use crate::single::{Single, SingleType};
+use crate::single_value::{PrimitiveType, SingleValue};
 
 /// The specs of a table by id.
 pub type Specs = BTreeMap<i32, Arc<Spec>>;
@@ -38,13 +38,13 @@ pub struct SpecField {
     /// The transform in Iceberg's notation.
     pub transform: String,
     /// Type of the values; `None` if the column's type or the transform is unknown.
-    pub result: Option<SingleType>,
+    pub result: Option<PrimitiveType>,
 }
 
 /// The partition values that all rows of a file share: one for each field of its spec, `None` for null.
 #[derive(Clone, Debug, Default)]
 pub struct Partition {
-    pub values: Vec<Option<Single>>,
+    pub values: Vec<Option<SingleValue>>,
     /// The values encoded as bytes, for equality and hashing.
     key: Vec<u8>,
 }
@@ -64,19 +64,19 @@ impl Hash for Partition {
 }
 
 impl Partition {
-    pub fn new(values: Vec<Option<Single>>) -> Partition {
+    pub fn new(values: Vec<Option<SingleValue>>) -> Partition {
         let mut key = Vec::new();
         for value in &values {
             match value {
                 None => key.push(0),
-                Some(Single::Bool(value)) => key.extend([1, u8::from(*value)]),
-                Some(Single::Int(value)) => put(&mut key, 2, &value.to_be_bytes()),
-                Some(Single::Float(value)) => {
+                Some(SingleValue::Bool(value)) => key.extend([1, u8::from(*value)]),
+                Some(SingleValue::Int(value)) => put(&mut key, 2, &value.to_be_bytes()),
+                Some(SingleValue::Float(value)) => {
                     let value = if value.is_nan() { f64::NAN } else { *value };
                     put(&mut key, 3, &value.to_bits().to_be_bytes());
                 }
-                Some(Single::Decimal(value)) => put(&mut key, 4, &value.to_be_bytes()),
-                Some(Single::Bytes(bytes)) => {
+                Some(SingleValue::Decimal(value)) => put(&mut key, 4, &value.to_be_bytes()),
+                Some(SingleValue::Bytes(bytes)) => {
                     put(&mut key, 5, &(bytes.len() as u64).to_be_bytes());
                     key.extend_from_slice(bytes);
                 }
@@ -131,7 +131,7 @@ impl Spec {
     }
 
     /// Returns true if files of this spec are not partitioned.
-    pub fn is_plain(&self) -> bool {
+    pub fn is_unpartitioned(&self) -> bool {
         self.fields.is_empty()
     }
 
@@ -150,18 +150,21 @@ impl Spec {
     pub fn partition(&self, record: Option<&Record>) -> Arc<Partition> {
         let value = |field: &SpecField| {
             let datum = record.and_then(|record| record.get(field.id))?;
-            field.result.unwrap_or(SingleType::Binary).of_datum(datum)
+            field.result.unwrap_or(PrimitiveType::Binary).of_datum(datum)
         };
         Arc::new(Partition::new(self.fields.iter().map(value).collect()))
     }
 
     /// Returns one summary for each field, over the partitions of all files in a manifest.
-    pub fn summaries<'a>(&self, partitions: impl Iterator<Item = &'a Partition> + Clone) -> Vec<Summary> {
+    pub fn summaries<'a>(
+        &self,
+        partitions: impl Iterator<Item = &'a Partition> + Clone,
+    ) -> Vec<FieldSummary> {
         let of_field = |(at, field): (usize, &SpecField)| {
             let values = partitions.clone().map(|p| p.values.get(at).and_then(Option::as_ref));
-            let is_nan = |value: &Single| matches!(value, Single::Float(value) if value.is_nan());
-            let (mut least, mut most): (Option<&Single>, Option<&Single>) = (None, None);
-            let mut summary = Summary::default();
+            let is_nan = |value: &SingleValue| matches!(value, SingleValue::Float(value) if value.is_nan());
+            let (mut least, mut most): (Option<&SingleValue>, Option<&SingleValue>) = (None, None);
+            let mut summary = FieldSummary::default();
             for value in values {
                 match value {
                     None => summary.contains_null = true,
@@ -172,7 +175,7 @@ impl Spec {
                     }
                 }
             }
-            let bytes = |value: Option<&Single>| Some(field.result?.to_bytes(value?));
+            let bytes = |value: Option<&SingleValue>| Some(field.result?.to_bytes(value?));
             (summary.lower, summary.upper) = (bytes(least), bytes(most));
             summary
         };
@@ -181,14 +184,14 @@ impl Spec {
 }
 
 /// Returns the type of a transform's results.
-fn result_of(transform: &str, source: Option<SingleType>) -> Option<SingleType> {
+fn result_of(transform: &str, source: Option<PrimitiveType>) -> Option<PrimitiveType> {
     match transform {
         "identity" => source,
-        "year" | "month" | "hour" => Some(SingleType::Int),
-        "day" => Some(SingleType::Date),
+        "year" | "month" | "hour" => Some(PrimitiveType::Int),
+        "day" => Some(PrimitiveType::Date),
         // A void field is always null, whatever its transform was before.
-        "void" => source.or(Some(SingleType::Int)),
-        other if other.starts_with("bucket[") => Some(SingleType::Int),
+        "void" => source.or(Some(PrimitiveType::Int)),
+        other if other.starts_with("bucket[") => Some(PrimitiveType::Int),
         other if other.starts_with("truncate[") => source,
         _ => None,
     }
@@ -203,11 +206,12 @@ fn partition_fields(fields: &[SpecField]) -> String {
         if !taken.insert(name.to_lowercase()) {
             write!(name, "_{}", field.id).expect("a String takes all");
         }
-        let avro = field.result.unwrap_or(SingleType::Binary).avro(field.id);
+        let avro = field.result.unwrap_or(PrimitiveType::Binary).avro(field.id);
         let comma = if out.is_empty() { "" } else { "," };
-        let own_name = match name == field.name {
-            true => String::new(),
-            false => format!(r#""iceberg-field-name":{},"#, Json::from(field.name.as_str())),
+        let own_name = if name == field.name {
+            String::new()
+        } else {
+            format!(r#""iceberg-field-name":{},"#, Json::from(field.name.as_str()))
         };
         write!(
             out,

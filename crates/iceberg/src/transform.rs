@@ -13,7 +13,7 @@ use arrow::datatypes::{
 };
 use types::{Error, Result, Transform};
 
-use crate::single::{Single, shortest};
+use crate::single_value::{SingleValue, shortest_bytes};
 
 const HOUR_US: i64 = 3_600_000_000;
 const DAY_US: i64 = 24 * HOUR_US;
@@ -39,13 +39,13 @@ pub fn parse(text: &str) -> Option<Transform> {
 /// Applies a transform to each value; nulls stay null.
 pub fn apply(transform: Transform, column: &ArrayRef) -> Result<ArrayRef> {
     match transform {
-        Transform::Identity => Ok(one_nan(column)),
+        Transform::Identity => Ok(normalize_nans(column)),
         Transform::Bucket(count) => bucket(column, count),
         Transform::Truncate(width) => truncate(column, width),
         Transform::Year | Transform::Month => {
             let of = |days: i64| match transform {
-                Transform::Year => civil(days).0 - 1970,
-                _ => (civil(days).0 - 1970) * 12 + civil(days).1 - 1,
+                Transform::Year => year_and_month(days).0 - 1970,
+                _ => (year_and_month(days).0 - 1970) * 12 + year_and_month(days).1 - 1,
             };
             times(column, |us| of(us.div_euclid(DAY_US)), of)
         }
@@ -55,22 +55,22 @@ pub fn apply(transform: Transform, column: &ArrayRef) -> Result<ArrayRef> {
 }
 
 /// Returns the value at a row as a partition value; `None` for null.
-pub fn single(column: &ArrayRef, row: usize) -> Result<Option<Single>> {
+pub fn value_at(column: &ArrayRef, row: usize) -> Result<Option<SingleValue>> {
     if column.is_null(row) {
         return Ok(None);
     }
     Ok(Some(match column.data_type() {
-        Arrow::Boolean => Single::Bool(column.as_boolean().value(row)),
-        Arrow::Int32 => Single::Int(column.as_primitive::<Int32Type>().value(row).into()),
-        Arrow::Int64 => Single::Int(column.as_primitive::<Int64Type>().value(row)),
-        Arrow::Float32 => Single::Float(column.as_primitive::<Float32Type>().value(row).into()),
-        Arrow::Float64 => Single::Float(column.as_primitive::<Float64Type>().value(row)),
-        Arrow::Date32 => Single::Int(column.as_primitive::<Date32Type>().value(row).into()),
-        Arrow::Timestamp(..) => Single::Int(micros(column)?.value(row)),
-        Arrow::Decimal128(..) => Single::Decimal(column.as_primitive::<Decimal128Type>().value(row)),
-        Arrow::Utf8 => Single::Bytes(column.as_string::<i32>().value(row).as_bytes().to_vec()),
-        Arrow::Binary => Single::Bytes(column.as_binary::<i32>().value(row).to_vec()),
-        Arrow::FixedSizeBinary(_) => Single::Bytes(column.as_fixed_size_binary().value(row).to_vec()),
+        Arrow::Boolean => SingleValue::Bool(column.as_boolean().value(row)),
+        Arrow::Int32 => SingleValue::Int(column.as_primitive::<Int32Type>().value(row).into()),
+        Arrow::Int64 => SingleValue::Int(column.as_primitive::<Int64Type>().value(row)),
+        Arrow::Float32 => SingleValue::Float(column.as_primitive::<Float32Type>().value(row).into()),
+        Arrow::Float64 => SingleValue::Float(column.as_primitive::<Float64Type>().value(row)),
+        Arrow::Date32 => SingleValue::Int(column.as_primitive::<Date32Type>().value(row).into()),
+        Arrow::Timestamp(..) => SingleValue::Int(micros(column)?.value(row)),
+        Arrow::Decimal128(..) => SingleValue::Decimal(column.as_primitive::<Decimal128Type>().value(row)),
+        Arrow::Utf8 => SingleValue::Bytes(column.as_string::<i32>().value(row).as_bytes().to_vec()),
+        Arrow::Binary => SingleValue::Bytes(column.as_binary::<i32>().value(row).to_vec()),
+        Arrow::FixedSizeBinary(_) => SingleValue::Bytes(column.as_fixed_size_binary().value(row).to_vec()),
         other => return Err(unknown(other)),
     }))
 }
@@ -84,7 +84,7 @@ fn micros(column: &ArrayRef) -> Result<&arrow::array::PrimitiveArray<TimestampMi
 }
 
 /// Makes all NaNs equal: their payload bits have no meaning.
-fn one_nan(column: &ArrayRef) -> ArrayRef {
+fn normalize_nans(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
         Arrow::Float32 => {
             let floats = column.as_primitive::<Float32Type>();
@@ -116,7 +116,7 @@ fn times(
 }
 
 /// Returns the year and month (1 to 12) of a day since 1970, in the proleptic Gregorian calendar.
-fn civil(days: i64) -> (i64, i64) {
+fn year_and_month(days: i64) -> (i64, i64) {
     let (year, month, _) = date(days);
     (year, month)
 }
@@ -143,7 +143,9 @@ fn bucket(column: &ArrayRef, count: u32) -> Result<ArrayRef> {
         Arrow::Int64 => column.as_primitive::<Int64Type>().unary(of_long),
         Arrow::Date32 => column.as_primitive::<Date32Type>().unary(|n| of_long(n.into())),
         Arrow::Timestamp(..) => micros(column)?.unary(of_long),
-        Arrow::Decimal128(..) => column.as_primitive::<Decimal128Type>().unary(|n| of(murmur3(&shortest(n)))),
+        Arrow::Decimal128(..) => {
+            column.as_primitive::<Decimal128Type>().unary(|n| of(murmur3(&shortest_bytes(n))))
+        }
         Arrow::Utf8 => {
             let texts = column.as_string::<i32>();
             Int32Array::from_iter(texts.iter().map(|text| text.map(|text| of(murmur3(text.as_bytes())))))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vfs::{Mutex, Rank};
 
-use crate::pins::Pins;
+use crate::file_pins::FilePins;
 use crate::row_ids::RowIds;
 
 /// Bytes of row ids in the cache, at most.
@@ -15,7 +15,10 @@ const BYTES_MAX: usize = 32 << 20;
 const FILE_BYTES_MAX: usize = BYTES_MAX / 4;
 
 #[derive(Debug)]
-pub(crate) struct Cache(Mutex<Inner>, pub(crate) Pins);
+pub(crate) struct DataFileCache {
+    inner: Mutex<Inner>,
+    pub pins: FilePins,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -27,13 +30,14 @@ struct Inner {
     damaged: BTreeSet<Arc<str>>,
 }
 
-impl Default for Cache {
+impl Default for DataFileCache {
     fn default() -> Self {
-        Cache(Mutex::new(Rank::new(66, "lake row ids"), Inner::default()), Pins::default())
+        let inner = Mutex::new(Rank::new(66, "lake row ids"), Inner::default());
+        DataFileCache { inner, pins: FilePins::default() }
     }
 }
 
-impl Cache {
+impl DataFileCache {
     pub fn put(&self, path: &str, ids: Arc<RowIds>) {
         let cost = |path: &str, ids: &RowIds| ids.memory() + 2 * path.len();
         let bytes = cost(path, &ids);
@@ -43,7 +47,7 @@ impl Cache {
         let path: Arc<str> = path.into();
         // Evicted entries are dropped after the lock is released.
         let mut gone = Vec::new();
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         if inner.by_path.contains_key(&path) {
             return;
         }
@@ -61,25 +65,26 @@ impl Cache {
     }
 
     /// Records whether a file matched its checksums.
-    pub fn note(&self, path: &str, is_damaged: bool) {
-        let mut inner = self.0.lock();
-        match is_damaged {
-            true => drop(inner.damaged.insert(path.into())),
-            false => drop(inner.damaged.remove(path)),
+    pub fn record_check(&self, path: &str, is_damaged: bool) {
+        let mut inner = self.inner.lock();
+        if is_damaged {
+            inner.damaged.insert(path.into());
+        } else {
+            inner.damaged.remove(path);
         }
     }
 
     pub fn is_damaged(&self, path: &str) -> bool {
-        self.0.lock().damaged.contains(path)
+        self.inner.lock().damaged.contains(path)
     }
 
     /// Returns the number of files known to be damaged.
-    pub fn damaged(&self) -> usize {
-        self.0.lock().damaged.len()
+    pub fn damaged_count(&self) -> usize {
+        self.inner.lock().damaged.len()
     }
 
     pub fn get(&self, path: &str) -> Option<Arc<RowIds>> {
-        self.0.lock().by_path.get(path).cloned()
+        self.inner.lock().by_path.get(path).cloned()
     }
 }
 
@@ -90,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_oldest_go_when_there_are_too_many() {
-        let cache = Cache::default();
+        let cache = DataFileCache::default();
         // An id takes about two bytes here.
         let ids = || {
             let mut builder = Builder::default();
@@ -103,6 +108,6 @@ mod tests {
             assert!(cache.get(&format!("file {n}")).is_some());
         }
         assert!(cache.get("file 0").is_none() && cache.get("file 30").is_some());
-        assert!(cache.0.lock().bytes <= BYTES_MAX);
+        assert!(cache.inner.lock().bytes <= BYTES_MAX);
     }
 }

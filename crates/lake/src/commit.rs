@@ -6,9 +6,9 @@
 //! they are swept when the lake is loaded again.
 
 mod adopt;
+mod new_rows;
 mod output;
 mod rewrite;
-mod rows;
 mod summary;
 mod write;
 
@@ -26,19 +26,19 @@ use table::Snapshot;
 use table::materializer::Checkpoint;
 use types::{Kind, Lsn, Result, RowId};
 
-use crate::erase::Begun;
+use crate::erasure::ErasureStart;
 use crate::expiry;
 use crate::options::Options;
-use crate::order::Order;
-use crate::rest::{self, Listed};
+use crate::order::RowOrder;
+use crate::rest::{self, CatalogEntry};
 use crate::row_ids;
-use crate::state::{Deletes, Garbage, Kept, Lake, Live};
+use crate::state::{DeleteFile, Garbage, Lake, LiveFile, RetainedSnapshot};
 
 pub(crate) use adopt::adopt;
-pub(crate) use rows::bytes_of;
+pub(crate) use new_rows::bytes_of;
 
 /// The result of a commit.
-pub(crate) struct Committed {
+pub(crate) struct CommitResult {
     pub lake: Lake,
     pub row: RowId,
     /// Files that were rewritten, and deleted rows that they had contained.
@@ -51,7 +51,7 @@ pub(crate) struct Committed {
     /// Data files that contained a deleted row before this commit; set only on the first commit of an erasure.
     pub touched: HashSet<Arc<str>>,
     /// True if every planned rewrite of the existing files was done.
-    pub is_whole: bool,
+    pub is_complete: bool,
 }
 
 /// The purpose of a commit.
@@ -61,7 +61,7 @@ pub(crate) enum Purpose<'a> {
     /// Replaces files by those of another program.
     Adopt,
     /// Removes every file and snapshot that contains a row deleted when the erasure began. `None` if this commit begins it.
-    Erase(Option<&'a Begun>),
+    Erase(Option<&'a ErasureStart>),
     /// Merges data files, position delete files and manifests as far as possible, whether or not that pays yet.
     Merge,
     /// Drops snapshots that have expired.
@@ -78,13 +78,13 @@ pub(crate) fn commit(
     options: &Options,
     purpose: Purpose<'_>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<Option<Committed>> {
+) -> Result<Option<CommitResult>> {
     // The run has to be registered before anything is written under its id.
-    options.run()?;
-    let mut work = Work::begin(base, table, columns, options, purpose, tick)?;
+    options.run_id()?;
+    let mut work = CommitBuilder::begin(base, table, columns, options, purpose, tick)?;
     let outcome = work.run(from);
     if outcome.is_err() {
-        work.clear_away();
+        work.remove_made_files();
     }
     outcome
 }
@@ -102,21 +102,21 @@ fn snapshot_id(base: &Lake) -> i64 {
 /// Returns the metadata of the next commit, still without its snapshot and position.
 fn next_metadata(base: &Lake, columns: &Columns) -> Metadata {
     let mut next = base.metadata.clone();
-    if base.listed.is_none() {
-        next.metadata_log.push(base.logged());
+    if base.catalog_entry.is_none() {
+        next.metadata_log.push(base.metadata_log_entry());
         // A database that took over the warehouse of one that is gone also takes over its tables.
         if let Some(owner) = base.store.owner() {
             next.set_database(owner);
         }
     }
-    if !base.is_of(columns) {
+    if !base.matches_definition(columns) {
         next.set_schema(&columns.iceberg, columns.last_id);
         next.set_layout(&columns.layout);
     }
     next
 }
 
-struct Work<'a> {
+struct CommitBuilder<'a> {
     base: &'a Arc<Lake>,
     table: &'a Snapshot,
     columns: &'a Arc<Columns>,
@@ -124,7 +124,7 @@ struct Work<'a> {
     purpose: Purpose<'a>,
     tick: &'a mut dyn FnMut(u64) -> Result<()>,
     /// The order of rows in new files, and its Iceberg id, which is `None` for row-id order.
-    order: Arc<Order>,
+    order: Arc<RowOrder>,
     sort_order: Option<i32>,
     /// The partition specs of `next`.
     specs: Arc<Specs>,
@@ -133,13 +133,13 @@ struct Work<'a> {
     /// Prefix of the new files' names.
     unique: i64,
     /// True if manifests are rewritten so that they have metrics of columns added later.
-    describes: bool,
+    adds_metrics: bool,
     /// Position delete files that are merged per partition, and whether all manifests are merged: both at another program's
     /// request.
-    regroups: HashSet<Arc<str>>,
-    remerges: bool,
+    delete_files_to_merge: HashSet<Arc<str>>,
+    merges_manifests: bool,
     /// Additional entries for the snapshot's summary.
-    told: BTreeMap<String, String>,
+    extra_summary: BTreeMap<String, String>,
     /// Number of file names assigned so far.
     files: u32,
     made: Vec<PathBuf>,
@@ -147,9 +147,9 @@ struct Work<'a> {
 }
 
 /// Deleted positions by data file, given as its index in the base's list.
-type InFiles = Vec<(usize, Vec<u64>)>;
+type PositionsByFile = Vec<(usize, Vec<u64>)>;
 
-impl<'a> Work<'a> {
+impl<'a> CommitBuilder<'a> {
     fn begin(
         base: &'a Arc<Lake>,
         table: &'a Snapshot,
@@ -157,29 +157,30 @@ impl<'a> Work<'a> {
         options: &'a Options,
         purpose: Purpose<'a>,
         tick: &'a mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<Work<'a>> {
+    ) -> Result<CommitBuilder<'a>> {
         let next = next_metadata(base, columns);
         let snapshot_id = snapshot_id(base);
-        Ok(Work {
+        Ok(CommitBuilder {
             base,
             table,
             columns,
             options,
             purpose,
             tick,
-            order: Arc::new(Order::of(columns)?),
+            order: Arc::new(RowOrder::of(columns)?),
             sort_order: (!columns.layout.sorts.is_empty()).then_some(next.default_sort_order_id),
-            specs: match base.metadata.partition_specs == next.partition_specs {
-                true => base.specs.clone(),
-                false => Arc::new(specs_of(&next)?),
+            specs: if base.metadata.partition_specs == next.partition_specs {
+                base.specs.clone()
+            } else {
+                Arc::new(specs_of(&next)?)
             },
             next,
             snapshot_id,
             unique: snapshot_id,
-            describes: false,
-            regroups: HashSet::new(),
-            remerges: false,
-            told: BTreeMap::new(),
+            adds_metrics: false,
+            delete_files_to_merge: HashSet::new(),
+            merges_manifests: false,
+            extra_summary: BTreeMap::new(),
             files: 0,
             made: Vec::new(),
             made_metadata: Vec::new(),
@@ -188,8 +189,8 @@ impl<'a> Work<'a> {
 
     /// Removes the files of a failed commit, which nothing names. Files that cannot be removed now are swept when the lake
     /// is loaded again. Does nothing if the commit may have been published.
-    fn clear_away(&self) {
-        if self.base.unsure.load(Ordering::Acquire) {
+    fn remove_made_files(&self) {
+        if self.base.outcome_unknown.load(Ordering::Acquire) {
             return;
         }
         for path in self.made.iter().chain(&self.made_metadata) {
@@ -198,31 +199,32 @@ impl<'a> Work<'a> {
     }
 }
 
-impl Work<'_> {
-    fn run(&mut self, from: &Checkpoint) -> Result<Option<Committed>> {
+impl CommitBuilder<'_> {
+    fn run(&mut self, from: &Checkpoint) -> Result<Option<CommitResult>> {
         let base = self.base;
-        if self.erases() {
+        if self.is_erasure() {
             expiry::check_branches(base)?;
         }
-        let is_new = !base.is_of(self.columns);
-        let gone = base.locate(&self.gone(from)?)?;
+        let is_new = !base.matches_definition(self.columns);
+        let gone = base.locate(&self.deleted_rows(from)?)?;
         // New rows land first, then planned files are rewritten.
         let last = RowId(self.table.next_row().0 - 1);
         let (added, row) = self.land_rows(from.row.next(), last)?;
-        let (replaced, removed, is_whole) = self.rewrite_planned(is_new, &gone, added.len())?;
-        let positions: InFiles =
+        let (replaced, removed, is_complete) = self.rewrite_planned(is_new, &gone, added.len())?;
+        let positions: PositionsByFile =
             gone.iter().filter(|(at, _)| !removed.contains(&base.data[*at].path)).cloned().collect();
         let rewritten = removed.len() as u64;
         let rows_erased = self.deleted_in(&removed, &gone);
         let begins = self.purpose == Purpose::Erase(None);
         let touched = if begins { self.touched(&gone) } else { HashSet::new() };
-        let changed = Changed { added, replaced, removed, positions };
+        let changed = SnapshotChanges { added, replaced, removed, positions };
         let lsn = self.table.lsn();
-        let clears = self.erases() && is_whole;
-        self.describes = is_new && base.data.iter().any(|live| !self.undescribed(&live.entry).is_empty());
+        let clears = self.is_erasure() && is_complete;
+        self.adds_metrics =
+            is_new && base.data.iter().any(|live| !self.columns_without_metrics(&live.entry).is_empty());
         let merges = self.purpose == Purpose::Merge && self.has_many_files();
         let tells_otherwise =
-            self.describes || merges || clears && (self.has_traces() || self.has_doubtful());
+            self.adds_metrics || merges || clears && (self.has_traces() || self.has_doubtful());
         let expires = matches!(self.purpose, Purpose::Merge | Purpose::Expire) && {
             expiry::is_due(base, self.options, base.store.env.clock.now() / 1000)
         };
@@ -232,15 +234,16 @@ impl Work<'_> {
         if is_same && (!clears || is_alone) {
             return Ok(None);
         }
-        let lake = match changed.is_empty() && !tells_otherwise {
-            true => self.metadata_only(clears)?,
-            false => self.land(changed, row, lsn, clears)?,
+        let lake = if changed.is_empty() && !tells_otherwise {
+            self.metadata_only(clears)?
+        } else {
+            self.land(changed, row, lsn, clears)?
         };
         let count = |of: &Lake| of.metadata.snapshots.len() as u64;
         let snapshots = count(base) + u64::from(lake.snapshot_id() != base.snapshot_id());
         let snapshots_dropped = snapshots.saturating_sub(count(&lake));
         let is_cleared = clears;
-        Ok(Some(Committed {
+        Ok(Some(CommitResult {
             lake,
             row,
             rewritten,
@@ -248,17 +251,17 @@ impl Work<'_> {
             snapshots_dropped,
             is_cleared,
             touched,
-            is_whole,
+            is_complete,
         }))
     }
 
-    fn erases(&self) -> bool {
+    fn is_erasure(&self) -> bool {
         matches!(self.purpose, Purpose::Erase(_))
     }
 
     /// Returns the columns that a data file's entry has no metrics for, because they are newer than the file. Iceberg does
     /// not require these metrics, but DuckDB 1.4 takes their absence for a file without nulls.
-    fn undescribed(&self, entry: &Entry) -> Vec<i32> {
+    fn columns_without_metrics(&self, entry: &Entry) -> Vec<i32> {
         if entry.file.content != Content::Data {
             return Vec::new();
         }
@@ -267,8 +270,8 @@ impl Work<'_> {
     }
 
     /// Returns the entry with metrics for all columns, if this commit rewrites manifests for that.
-    fn described(&self, mut entry: Entry) -> Entry {
-        let columns = if self.describes { self.undescribed(&entry) } else { Vec::new() };
+    fn with_all_metrics(&self, mut entry: Entry) -> Entry {
+        let columns = if self.adds_metrics { self.columns_without_metrics(&entry) } else { Vec::new() };
         if !columns.is_empty() {
             let file = Arc::make_mut(&mut entry.file);
             columns.into_iter().for_each(|column| file.metrics.add_nulls(column, file.rows));
@@ -278,14 +281,14 @@ impl Work<'_> {
 
     /// Returns true if the current snapshot's manifests still name files that left the table.
     fn has_traces(&self) -> bool {
-        !self.base.emptied.is_empty()
+        !self.base.emptied_manifests.is_empty()
             || self.base.manifests.iter().any(|m| m.file.files[Status::Deleted as usize] > 0)
     }
 
     /// Returns true if there are files that a request of an earlier process may still commit. They stay until the table has
     /// moved on.
     fn has_doubtful(&self) -> bool {
-        self.base.listed.as_ref().is_some_and(|listed| !listed.doubtful.is_empty())
+        self.base.catalog_entry.as_ref().is_some_and(|entry| !entry.unconfirmed.is_empty())
     }
 
     /// Returns true if position delete files or manifests can be merged.
@@ -294,8 +297,8 @@ impl Work<'_> {
     }
 
     /// Returns the number of deleted rows in files that are rewritten.
-    fn deleted_in(&self, removed: &HashSet<Arc<str>>, gone: &InFiles) -> u64 {
-        let is_removed = |live: &Live| removed.contains(&live.path);
+    fn deleted_in(&self, removed: &HashSet<Arc<str>>, gone: &PositionsByFile) -> u64 {
+        let is_removed = |live: &LiveFile| removed.contains(&live.path);
         let before: u64 =
             self.base.data.iter().filter(|live| is_removed(live)).map(|live| live.deleted).sum();
         let now = gone.iter().filter(|(at, _)| is_removed(&self.base.data[*at]));
@@ -303,7 +306,7 @@ impl Work<'_> {
     }
 
     /// Returns the ids of rows that are in the lake and no longer live, ascending.
-    fn gone(&self, from: &Checkpoint) -> Result<Vec<RowId>> {
+    fn deleted_rows(&self, from: &Checkpoint) -> Result<Vec<RowId>> {
         match self.table.deleted_since(from) {
             Err(error) if error.kind() == Kind::NotFound => {}
             known => return known,
@@ -358,15 +361,15 @@ impl Work<'_> {
     fn metadata_only(&mut self, clears: bool) -> Result<Lake> {
         self.stamp();
         let base = self.base;
-        let mut lake = self.lake(base.row, base.lsn);
+        let mut lake = self.next_lake(base.row, base.lsn);
         lake.manifests = base.manifests.clone();
-        lake.emptied = base.emptied.clone();
-        (lake.kept, lake.beside) = (base.kept.clone(), base.beside.clone());
+        lake.emptied_manifests = base.emptied_manifests.clone();
+        (lake.retained, lake.side_snapshots) = (base.retained.clone(), base.side_snapshots.clone());
         (lake.data, lake.deletes) = (base.data.clone(), base.deletes.clone());
         self.publish(lake, clears)
     }
 
-    fn land(&mut self, changed: Changed, row: RowId, lsn: Lsn, clears: bool) -> Result<Lake> {
+    fn land(&mut self, changed: SnapshotChanges, row: RowId, lsn: Lsn, clears: bool) -> Result<Lake> {
         let base = self.base;
         let (store, sequence) = (&base.store, base.metadata.last_sequence_number + 1);
         let (deletes, new_positions) = self.write_positions(&changed)?;
@@ -390,18 +393,18 @@ impl Work<'_> {
         let list_checksum = checksums::text_of(&list_bytes);
         store.write(&list_path, list_bytes)?;
         // Manifests without live files only record the files that this snapshot removed.
-        let (manifests, emptied): (Vec<_>, Vec<_>) =
+        let (manifests, emptied_manifests): (Vec<_>, Vec<_>) =
             manifests.into_iter().partition(|m| m.file.live_files() > 0);
 
         let data = self.live_after(&changed)?;
-        let is_kept = |d: &&Arc<Deletes>| !dropped_deletes.contains(d.entry.file.path.as_str());
-        let mut live_deletes: Vec<Arc<Deletes>> = base.deletes.iter().filter(is_kept).cloned().collect();
+        let is_kept = |d: &&Arc<DeleteFile>| !dropped_deletes.contains(d.entry.file.path.as_str());
+        let mut live_deletes: Vec<Arc<DeleteFile>> = base.deletes.iter().filter(is_kept).cloned().collect();
         live_deletes.extend(deletes.added.iter().cloned());
 
         let mut summary = self.summary(&changed, &deletes, new_positions, &data, &live_deletes, row, lsn);
         summary.insert(checksums::LIST_KEY.into(), list_checksum);
         self.next.set_position(row, lsn);
-        self.next.set_run(self.options.run()?);
+        self.next.set_run(self.options.run_id()?);
         self.next.add_snapshot(metadata::Snapshot {
             snapshot_id: self.snapshot_id,
             parent_snapshot_id: parent,
@@ -412,97 +415,104 @@ impl Work<'_> {
             schema_id: Some(self.next.current_schema_id),
             other: Default::default(),
         });
-        let (mut kept, mut beside) = (base.kept.clone(), base.beside.clone());
+        let (mut retained, mut side_snapshots) = (base.retained.clone(), base.side_snapshots.clone());
         let removed = changed.removed.iter().cloned().chain(deletes.dropped.iter().cloned());
         let mut removed: Vec<Arc<str>> = removed.collect();
         // A snapshot that a branch points to is retained as long as the branch, so it becomes a side snapshot.
-        if let Some(held) = kept.pop_if(|before| base.metadata.held().contains(&before.id)) {
+        if let Some(held) = retained.pop_if(|before| base.metadata.branch_snapshots().contains(&before.id)) {
             removed.extend(held.removed.iter().cloned());
-            beside.push(Arc::new(base.current_beside(&held)));
-        } else if let Some(before) = kept.last_mut() {
+            side_snapshots.push(Arc::new(base.current_as_side_snapshot(&held)));
+        } else if let Some(before) = retained.last_mut() {
             let still: HashSet<&str> = listed.iter().map(|m| m.path.as_str()).collect();
             let named = base.manifests.iter().map(|m| m.file.path.as_str());
-            let named = named.chain(base.emptied.iter().map(|path| &**path));
-            Arc::make_mut(before).last_of =
+            let named = named.chain(base.emptied_manifests.iter().map(|path| &**path));
+            Arc::make_mut(before).expiring_manifests =
                 named.filter(|path| !still.contains(path)).map(Arc::from).collect();
         }
-        kept.push(Arc::new(Kept { id: self.snapshot_id, list: list.into(), last_of: Vec::new(), removed }));
-        let mut lake = self.lake(row, lsn);
+        retained.push(Arc::new(RetainedSnapshot {
+            id: self.snapshot_id,
+            list: list.into(),
+            expiring_manifests: Vec::new(),
+            removed,
+        }));
+        let mut lake = self.next_lake(row, lsn);
         (lake.data, lake.deletes, lake.manifests) = (data, live_deletes, manifests);
-        (lake.kept, lake.beside) = (kept, beside);
-        lake.emptied = emptied.iter().map(|m| m.file.path.as_str().into()).collect();
+        (lake.retained, lake.side_snapshots) = (retained, side_snapshots);
+        lake.emptied_manifests = emptied_manifests.iter().map(|m| m.file.path.as_str().into()).collect();
         self.publish(lake, clears)
     }
 
     /// Returns the data files after a change, sorted by their first row.
-    fn live_after(&self, changed: &Changed) -> Result<Vec<Arc<Live>>> {
-        let mut after: Vec<Arc<Live>> = self.base.data.clone();
+    fn live_after(&self, changed: &SnapshotChanges) -> Result<Vec<Arc<LiveFile>>> {
+        let mut after: Vec<Arc<LiveFile>> = self.base.data.clone();
         for (at, positions) in &changed.positions {
             let old = &self.base.data[*at];
             let deleted = old.deleted + positions.len() as u64;
-            after[*at] = Arc::new(Live::of(old.entry.clone(), deleted)?);
+            after[*at] = Arc::new(LiveFile::of(old.entry.clone(), deleted)?);
         }
         after.retain(|live| !changed.removed.contains(&live.path));
-        if self.describes {
-            let described = |live: &Arc<Live>| Live::of(self.described(live.entry.clone()), live.deleted);
+        if self.adds_metrics {
+            let described =
+                |live: &Arc<LiveFile>| LiveFile::of(self.with_all_metrics(live.entry.clone()), live.deleted);
             after = after.iter().map(|live| described(live).map(Arc::new)).collect::<Result<_>>()?;
         }
         for entry in changed.added.iter().chain(&changed.replaced) {
-            after.push(Arc::new(Live::of(entry.clone(), 0)?));
+            after.push(Arc::new(LiveFile::of(entry.clone(), 0)?));
         }
         after.sort_by(|a, b| (a.first, &a.path).cmp(&(b.first, &b.path)));
         Ok(after)
     }
 
     /// Returns the next lake, without its files.
-    fn lake(&mut self, row: RowId, lsn: Lsn) -> Lake {
+    fn next_lake(&mut self, row: RowId, lsn: Lsn) -> Lake {
         let base = self.base;
         Lake {
             store: base.store.clone(),
             dir: base.dir.clone(),
             // Tables in a catalog have no version numbers of ours.
-            version: if base.listed.is_some() { 0 } else { base.version + 1 },
+            version: if base.catalog_entry.is_some() { 0 } else { base.version + 1 },
             metadata: self.next.clone(),
             row,
             lsn,
             data: Vec::new(),
             deletes: Vec::new(),
             manifests: Vec::new(),
-            emptied: Vec::new(),
-            kept: Vec::new(),
-            beside: Vec::new(),
+            emptied_manifests: Vec::new(),
+            retained: Vec::new(),
+            side_snapshots: Vec::new(),
             specs: self.specs.clone(),
             columns: Some(self.columns.clone()),
             garbage: Garbage::new(base.garbage.paths()),
-            lacks_since: AtomicU64::new(0),
-            unsure: AtomicBool::new(false),
+            missing_since: AtomicU64::new(0),
+            outcome_unknown: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             cache: base.cache.clone(),
-            listed: base.listed.as_ref().map(Listed::next),
-            offers: base.offers.clone(),
+            catalog_entry: base.catalog_entry.as_ref().map(CatalogEntry::next),
+            replacements: base.replacements.clone(),
         }
     }
 
     /// Commits: writes the metadata file, or sends the request to the catalog.
     fn publish(&mut self, mut lake: Lake, clears: bool) -> Result<Lake> {
         let now_ms = lake.metadata.last_updated_ms;
-        match clears {
-            true => expiry::expire_all_but_current(&mut lake)?,
-            false => expiry::expire(&mut lake, self.options, now_ms)?,
+        if clears {
+            expiry::expire_all_but_current(&mut lake)?
+        } else {
+            expiry::expire(&mut lake, self.options, now_ms)?
         }
-        if lake.listed.is_some() {
+        if lake.catalog_entry.is_some() {
             let (tick, base) = (&mut self.tick, self.base);
             base.store.sync_dir(&base.dir.join("metadata"))?;
-            base.store.look()?;
+            base.store.check_last_start()?;
             return rest::commit(base, lake, || tick(0));
         }
         let bytes = lake.metadata.to_file()?;
         let written = bytes.len() as u64;
-        let (tick, unsure) = (&mut self.tick, &self.base.unsure);
+        let (tick, outcome_unknown) = (&mut self.tick, &self.base.outcome_unknown);
         lake.store.publish(&lake.metadata_path(), bytes, || {
             tick(written)?;
-            // From this point the commit may exist, whatever error the disk reports.
-            unsure.store(true, Ordering::Release);
+            // The commit may exist from this point on, whatever error the disk reports.
+            outcome_unknown.store(true, Ordering::Release);
             Ok(())
         })?;
         lake.write_hint()?;
@@ -524,7 +534,7 @@ pub(crate) fn has_many_files(lake: &Lake) -> bool {
 }
 
 /// The changes from one snapshot of the lake to the next.
-struct Changed {
+struct SnapshotChanges {
     /// Files of new rows.
     added: Vec<Entry>,
     /// Files with rows that were in other files before.
@@ -532,10 +542,10 @@ struct Changed {
     /// Paths of files that were rewritten.
     removed: HashSet<Arc<str>>,
     /// Newly deleted positions in files that stay.
-    positions: InFiles,
+    positions: PositionsByFile,
 }
 
-impl Changed {
+impl SnapshotChanges {
     fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.positions.is_empty()
     }
@@ -549,8 +559,8 @@ impl Changed {
 }
 
 #[derive(Default)]
-struct NewDeletes {
-    added: Vec<Arc<Deletes>>,
+struct DeleteFileChanges {
+    added: Vec<Arc<DeleteFile>>,
     /// Paths of position delete files that the new snapshot no longer has.
     dropped: Vec<Arc<str>>,
 }

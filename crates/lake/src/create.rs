@@ -43,18 +43,18 @@ pub(crate) fn create(
         data: Vec::new(),
         deletes: Vec::new(),
         manifests: Vec::new(),
-        emptied: Vec::new(),
-        kept: Vec::new(),
-        beside: Vec::new(),
+        emptied_manifests: Vec::new(),
+        retained: Vec::new(),
+        side_snapshots: Vec::new(),
         specs,
         columns: Some(columns.clone()),
         garbage: Garbage::default(),
-        lacks_since: AtomicU64::new(0),
-        unsure: AtomicBool::new(false),
+        missing_since: AtomicU64::new(0),
+        outcome_unknown: AtomicBool::new(false),
         failing: AtomicBool::new(false),
         cache: shared.cache.clone(),
-        offers: shared.offers.clone(),
-        listed: None,
+        replacements: shared.replacements.clone(),
+        catalog_entry: None,
     };
     store.publish(&lake.metadata_path(), lake.metadata.to_file()?, || Ok(()))?;
     lake.write_hint()?;
@@ -85,7 +85,7 @@ pub(crate) fn first_metadata(
     let file_bytes = options.file_bytes.to_string();
     metadata.properties.insert("write.target-file-size-bytes".into(), file_bytes);
     metadata.set_position(RowId(0), lsn);
-    metadata.set_run(options.run()?);
+    metadata.set_run(options.run_id()?);
     Ok(metadata)
 }
 

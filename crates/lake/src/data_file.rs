@@ -11,7 +11,7 @@ use arrow::datatypes::{
 };
 use iceberg::manifest::{Content, DataFile, Metrics};
 use iceberg::schema::{BOUNDED_LEAVES_MAX, Columns, Leaf};
-use iceberg::single::{Single, SingleType, decimal};
+use iceberg::single_value::{PrimitiveType, SingleValue, decimal_from_bytes};
 use iceberg::spec::Partition;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::data_type::AsBytes;
@@ -21,7 +21,7 @@ use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 use types::Result;
 
-use crate::parquet_writer::{Finished, ParquetWriter};
+use crate::parquet_writer::{FinishedFile, ParquetWriter};
 use crate::row_ids::{self, RowIds};
 use crate::store::Store;
 
@@ -42,11 +42,11 @@ const GROWING_ROWS_MIN: usize = 1_000;
 /// Rows from which a file has bloom filters over the key: smaller files are a page or two.
 const FILTER_ROWS_MIN: u64 = 2 * PAGE_ROWS as u64;
 /// False-positive rate of the bloom filters.
-const FILTER_FAULTS: f64 = 0.02;
+const FILTER_FALSE_POSITIVES: f64 = 0.02;
 
 /// The partition that a file belongs to, and its spec.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct FilePartition {
     pub spec: i32,
     pub partition: Arc<Partition>,
 }
@@ -62,7 +62,7 @@ pub struct Writer<'a> {
 
 /// A written data file, durable except for its directory entry.
 #[derive(Debug)]
-pub struct Written {
+pub struct WrittenFile {
     pub file: DataFile,
     /// Row ids by position; `None` if the rows are unsorted and too many for a map.
     pub row_ids: Option<Arc<RowIds>>,
@@ -89,7 +89,7 @@ impl<'a> Writer<'a> {
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         self.row_ids.extend(batch.column(0))?;
         for (leaf, nans) in self.columns.leaves.iter().zip(&mut self.nans) {
-            if leaf.single.is_float() {
+            if leaf.primitive_type.is_float() {
                 *nans += count_nans(batch, &leaf.path);
             }
         }
@@ -102,20 +102,25 @@ impl<'a> Writer<'a> {
     }
 
     /// Finishes the file. `location` is its path in manifests, `sort_order` the order of its rows.
-    pub fn finish(self, location: String, place: Place, sort_order: Option<i32>) -> Result<Written> {
+    pub fn finish(
+        self,
+        location: String,
+        place: FilePartition,
+        sort_order: Option<i32>,
+    ) -> Result<WrittenFile> {
         let finished = self.parquet.finish()?;
-        let file = described(finished, &self.columns.leaves, &self.nans, location, place, sort_order);
-        Ok(Written { file, row_ids: self.row_ids.finish()?.map(Arc::new) })
+        let file = describe(finished, &self.columns.leaves, &self.nans, location, place, sort_order);
+        Ok(WrittenFile { file, row_ids: self.row_ids.finish()?.map(Arc::new) })
     }
 }
 
 /// Describes a finished file for manifests, from its footer and checksums.
-pub(crate) fn described(
-    finished: Finished,
+pub(crate) fn describe(
+    finished: FinishedFile,
     leaves: &[Leaf],
     nans: &[u64],
     location: String,
-    place: Place,
+    place: FilePartition,
     sort_order: Option<i32>,
 ) -> DataFile {
     let metadata = &finished.metadata;
@@ -166,7 +171,7 @@ pub(crate) fn properties(columns: &Columns, rows: u64, first: Option<&RecordBatc
             }
             let path = ColumnPath::new(vec![column.name.clone()]);
             properties = properties
-                .set_column_bloom_filter_fpp(path.clone(), FILTER_FAULTS)
+                .set_column_bloom_filter_fpp(path.clone(), FILTER_FALSE_POSITIVES)
                 .set_column_bloom_filter_ndv(path, rows.min(ROW_GROUP_ROWS as u64));
         }
     }
@@ -249,7 +254,7 @@ pub(crate) fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64])
                 // A group with nulls only has no bounds.
                 continue;
             }
-            let (min, max) = trusted_bounds(statistics, leaf.single);
+            let (min, max) = trusted_bounds(statistics, leaf.primitive_type);
             if *nans > 0 && min.is_none() && max.is_none() {
                 // Neither has a group with nulls and NaNs only.
                 continue;
@@ -260,11 +265,11 @@ pub(crate) fn metrics(metadata: &ParquetMetaData, leaves: &[Leaf], nans: &[u64])
         metrics.column_bytes.push((leaf.id, bytes));
         metrics.values.push((leaf.id, values));
         metrics.nulls.extend(nulls.map(|nulls| (leaf.id, nulls)));
-        if leaf.single.is_float() {
+        if leaf.primitive_type.is_float() {
             metrics.nans.push((leaf.id, *nans as i64));
         }
         let written = |bound: Bound| match bound {
-            Bound::Is(single) => Some((leaf.id, leaf.single.to_bytes(&single))),
+            Bound::Is(single) => Some((leaf.id, leaf.primitive_type.to_bytes(&single))),
             Bound::None | Bound::Unknown => None,
         };
         metrics.lower.extend(written(lower));
@@ -278,11 +283,11 @@ enum Bound {
     /// There was no value so far.
     None,
     Unknown,
-    Is(Single),
+    Is(SingleValue),
 }
 
 impl Bound {
-    fn and(self, new: Option<Single>, better: impl Fn(&Single, &Single) -> bool) -> Bound {
+    fn and(self, new: Option<SingleValue>, better: impl Fn(&SingleValue, &SingleValue) -> bool) -> Bound {
         match (self, new) {
             (Bound::Unknown, _) | (_, None) => Bound::Unknown,
             (Bound::None, Some(new)) => Bound::Is(new),
@@ -292,21 +297,28 @@ impl Bound {
 }
 
 /// Returns a row group's bounds if manifests can use them.
-pub(crate) fn trusted_bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>, Option<Single>) {
+pub(crate) fn trusted_bounds(
+    statistics: &Statistics,
+    of: PrimitiveType,
+) -> (Option<SingleValue>, Option<SingleValue>) {
     // Old writers compared texts as signed bytes.
-    match statistics.is_min_max_deprecated() {
-        true => (None, None),
-        false => bounds(statistics, of),
-    }
+    if statistics.is_min_max_deprecated() { (None, None) } else { bounds(statistics, of) }
 }
 
 /// Returns a row group's bounds, in whatever order its writer compared values.
-pub(crate) fn bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>, Option<Single>) {
-    let is_decimal = matches!(of, SingleType::Decimal { .. });
-    let int = |value: i64| if is_decimal { Single::Decimal(value.into()) } else { Single::Int(value) };
-    let bytes = |bytes: &[u8]| match is_decimal {
-        true => decimal(bytes).map(Single::Decimal),
-        false => (bytes.len() <= BOUND_BYTES_MAX).then(|| Single::Bytes(bytes.to_vec())),
+pub(crate) fn bounds(
+    statistics: &Statistics,
+    of: PrimitiveType,
+) -> (Option<SingleValue>, Option<SingleValue>) {
+    let is_decimal = matches!(of, PrimitiveType::Decimal { .. });
+    let int =
+        |value: i64| if is_decimal { SingleValue::Decimal(value.into()) } else { SingleValue::Int(value) };
+    let bytes = |bytes: &[u8]| {
+        if is_decimal {
+            decimal_from_bytes(bytes).map(SingleValue::Decimal)
+        } else {
+            (bytes.len() <= BOUND_BYTES_MAX).then(|| SingleValue::Bytes(bytes.to_vec()))
+        }
     };
     macro_rules! both {
         ($s:ident, $of:expr) => {
@@ -314,7 +326,7 @@ pub(crate) fn bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>
         };
     }
     match statistics {
-        Statistics::Boolean(s) => both!(s, |v| Some(Single::Bool(*v))),
+        Statistics::Boolean(s) => both!(s, |v| Some(SingleValue::Bool(*v))),
         Statistics::Int32(s) => both!(s, |v| Some(int((*v).into()))),
         Statistics::Int64(s) => both!(s, |v| Some(int(*v))),
         Statistics::Float(s) => floats(s.min_opt().map(|v| (*v).into()), s.max_opt().map(|v| (*v).into())),
@@ -326,10 +338,10 @@ pub(crate) fn bounds(statistics: &Statistics, of: SingleType) -> (Option<Single>
 }
 
 /// Drops NaN bounds, and widens zeros, since writers differ in which zero they record.
-fn floats(min: Option<f64>, max: Option<f64>) -> (Option<Single>, Option<Single>) {
+fn floats(min: Option<f64>, max: Option<f64>) -> (Option<SingleValue>, Option<SingleValue>) {
     let bound = |value: Option<f64>, zero: f64| {
         let value = value.filter(|value| !value.is_nan())?;
-        Some(Single::Float(if value == 0.0 { zero } else { value }))
+        Some(SingleValue::Float(if value == 0.0 { zero } else { value }))
     };
     (bound(min, -0.0), bound(max, 0.0))
 }

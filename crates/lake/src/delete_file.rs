@@ -13,7 +13,7 @@ use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderB
 use parquet::file::properties::WriterProperties;
 use types::{Error, Result};
 
-use crate::data_file::{self, Place};
+use crate::data_file::{self, FilePartition};
 use crate::parquet_writer::ParquetWriter;
 use crate::store::Store;
 
@@ -38,7 +38,7 @@ pub fn write(
     store: &Store,
     path: PathBuf,
     location: String,
-    place: Place,
+    place: FilePartition,
     mut deleted: Vec<Positions>,
 ) -> Result<DataFile> {
     // Iceberg requires this order.

@@ -1,8 +1,8 @@
 //! Expiry of snapshots, metadata files and schemas.
 //!
 //! The ancestors of the current snapshot form a line: a file goes with the last of them that names it
-//! ([`Kept`](crate::state::Kept)). A catalog may have side snapshots besides: branches, and commits of another program that
-//! somebody rolled back. All names in these are known ([`Beside`](crate::state::Beside)). A file stays while a side
+//! ([`RetainedSnapshot`](crate::state::RetainedSnapshot)). A catalog may have side snapshots besides: branches, and commits of another program that
+//! somebody rolled back. All names in these are known ([`SideSnapshot`](crate::state::SideSnapshot)). A file stays while a side
 //! snapshot names it, and expiring a side snapshot removes no file that the line names.
 
 use std::collections::{BTreeSet, HashSet};
@@ -42,7 +42,7 @@ pub(crate) fn is_due(lake: &Lake, options: &Options, now_ms: i64) -> bool {
 }
 
 /// Returns true if the next commit will drop a snapshot.
-pub(crate) fn drops(lake: &Lake, options: &Options, now_ms: i64) -> bool {
+pub(crate) fn drops_with_next_commit(lake: &Lake, options: &Options, now_ms: i64) -> bool {
     !expired(lake, options, now_ms, 1).is_empty()
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn drops(lake: &Lake, options: &Options, now_ms: i64) -> bool {
 /// rollback need not be the newest, and those of branches never expire.
 fn expired(lake: &Lake, options: &Options, now_ms: i64, coming: usize) -> HashSet<i64> {
     let metadata = &lake.metadata;
-    let held = metadata.held();
+    let held = metadata.branch_snapshots();
     let count = metadata.snapshots.len() + coming;
     let oldest_ms = now_ms - i64::try_from(options.snapshot_age_min.as_millis()).unwrap_or(i64::MAX);
     let mut expired = HashSet::new();
@@ -73,7 +73,8 @@ fn expired(lake: &Lake, options: &Options, now_ms: i64, coming: usize) -> HashSe
 pub(crate) fn check_branches(lake: &Lake) -> Result<()> {
     let branches = lake.metadata.branches();
     let Some((name, snapshot)) = branches.first_key_value() else { return Ok(()) };
-    let table = lake.listed.as_ref().map_or_else(|| lake.dir.display().to_string(), |l| l.name.clone());
+    let table =
+        lake.catalog_entry.as_ref().map_or_else(|| lake.dir.display().to_string(), |l| l.name.clone());
     let more = match branches.len() - 1 {
         0 => String::new(),
         more => format!(", and {more} more,"),
@@ -102,7 +103,7 @@ pub(crate) fn expire_all_but_current(lake: &mut Lake) -> Result<()> {
 fn forget_schemas(lake: &mut Lake) {
     // Catalogs differ in their support for removing schemas. A lake in a catalog keeps all, which are as many as were ever
     // defined.
-    if lake.listed.is_some() {
+    if lake.catalog_entry.is_some() {
         return;
     }
     let metadata = &mut lake.metadata;
@@ -115,28 +116,30 @@ fn forget_schemas(lake: &mut Lake) {
 /// become garbage.
 fn forget(lake: &mut Lake, mut ids: HashSet<i64>) -> Result<()> {
     // The order is that of ancestry; ids and sequence numbers do not matter.
-    let oldest = lake.kept.iter().take_while(|kept| ids.contains(&kept.id)).count();
-    let mut kept = lake.kept.split_off(oldest);
-    let stay: HashSet<i64> = kept.iter().map(|kept| kept.id).collect();
+    let oldest = lake.retained.iter().take_while(|retained| ids.contains(&retained.id)).count();
+    let mut retained = lake.retained.split_off(oldest);
+    let stay: HashSet<i64> = retained.iter().map(|retained| retained.id).collect();
     ids.retain(|id| !stay.contains(id));
-    let gone = std::mem::take(&mut lake.kept);
+    let gone = std::mem::take(&mut lake.retained);
     let mut garbage: BTreeSet<Arc<str>> = BTreeSet::new();
     for old in &gone {
         garbage.insert(old.list.clone());
-        garbage.extend(old.last_of.iter().chain(&old.removed).cloned());
+        garbage.extend(old.expiring_manifests.iter().chain(&old.removed).cloned());
     }
-    // The retained snapshots have these files nowhere; only the dropped ones did.
-    if let Some(oldest) = kept.first_mut().filter(|oldest| !gone.is_empty() && !oldest.removed.is_empty()) {
+    // The oldest retained snapshot already lacked these files, so only dropped ones named them.
+    if let Some(oldest) = retained.first_mut().filter(|oldest| !gone.is_empty() && !oldest.removed.is_empty())
+    {
         garbage.extend(std::mem::take(&mut Arc::make_mut(oldest).removed));
     }
-    lake.kept = kept;
-    let (gone, beside): (Vec<_>, Vec<_>) = lake.beside.drain(..).partition(|beside| ids.contains(&beside.id));
-    lake.beside = beside;
-    garbage.retain(|path| lake.beside.iter().all(|beside| !beside.names.contains(path)));
+    lake.retained = retained;
+    let (gone, side_snapshots): (Vec<_>, Vec<_>) =
+        lake.side_snapshots.drain(..).partition(|side| ids.contains(&side.id));
+    lake.side_snapshots = side_snapshots;
+    garbage.retain(|path| lake.side_snapshots.iter().all(|side| !side.names.contains(path)));
     if !gone.is_empty() {
-        let (tell, hold) = lake.names();
-        let named: HashSet<&str> = tell.chain(hold).collect();
-        let names = gone.iter().flat_map(|beside| &beside.names);
+        let (metadata_files, data_files) = lake.retained_names();
+        let named: HashSet<&str> = metadata_files.chain(data_files).collect();
+        let names = gone.iter().flat_map(|side| &side.names);
         garbage.extend(names.filter(|path| !named.contains(&***path)).cloned());
     }
     let metadata = &mut lake.metadata;

@@ -95,7 +95,7 @@ pub fn temporary(path: &Path) -> PathBuf {
 
 /// Returns the name of the file that a checksum file belongs to; `None` if `name` is not that of a checksum file. Hadoop's
 /// local file system, with which Spark and Trino write, puts one beside each file.
-pub fn summed(name: &str) -> Option<&str> {
+pub fn checksum_file_target(name: &str) -> Option<&str> {
     name.strip_prefix('.')?.strip_suffix(".crc")
 }
 

@@ -15,7 +15,7 @@
 //!   more. A commit that the log does not know is found from there; the log's checkpoint alone never decides. A lake that is
 //!   ahead of its table, or has other rows under the same ids, belongs to another history and is refused.
 //! - A row's position in a data file is its rank among the ids there, unless a map of ids says otherwise ([`RowIds`]): files may
-//!   be sorted by columns, or written by another program, whose files are adopted if they have the same rows ([`Replace`]).
+//!   be sorted by columns, or written by another program, whose files are adopted if they have the same rows ([`Replacement`]).
 //! - G1: a file is removed only if no retained snapshot names it: after the commit that dropped it, or when the lake is opened.
 //! - Files are read back as they were written: manifests contain checksums of the files that they name, manifest lists those of
 //!   manifests, and snapshots those of manifest lists (`iceberg::checksums`). The first reader of a changed file gets an error.
@@ -33,8 +33,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod abandoned;
-mod arrange;
+pub mod abandoned_lakes;
+mod arranged_rows;
 mod cache;
 pub mod catalog;
 mod commit;
@@ -42,46 +42,46 @@ mod create;
 mod data_file;
 mod delete_file;
 pub mod digest;
-mod erase;
+mod dir_leases;
+mod erasure;
+mod evicted_rows;
 mod expiry;
+mod file_bytes;
+mod file_pins;
 mod files;
 pub mod foreign;
-mod kept;
-mod landed;
+mod lake_files;
 mod lineage;
-mod load;
-mod locate;
+mod live_rows;
 mod materializer;
 mod merge;
 pub mod objects;
 mod options;
 mod order;
-mod outside;
-mod owners;
 mod page_checksums;
 mod parquet_writer;
-mod pins;
-mod ranges;
+mod read_cache;
 pub mod reader;
+mod replacement;
 pub mod rest;
 mod row_ids;
-mod source;
-mod splice;
+mod row_positions;
+mod size_tiers;
+mod splice_writer;
 mod state;
 mod store;
 #[cfg(test)]
 mod tests;
-mod tiers;
 mod upkeep;
 
-pub use erase::{Erased, Told};
+pub use erasure::{ErasureCallback, ErasureReport};
 pub use iceberg::schema::ROW_ID_NAME;
-pub use kept::{Counts, Reads};
 pub use lineage::{Lineage, check_file as check_runs};
-pub use materializer::{Lacks, Materializer, NAME, table_dir};
+pub use materializer::{Materializer, MissingChanges, NAME, table_dir};
 pub use options::Options;
-pub use outside::{Heard, Offered, Outcome, Replace};
+pub use read_cache::{ReadCounts, ReadStatistics};
+pub use replacement::{OutcomeCallback, PendingReplacement, Replacement, ReplacementOutcome};
 pub use row_ids::RowIds;
-pub use state::{Lake, Live, newest_version};
+pub use state::{Lake, LiveFile, newest_version};
 pub use store::{Store, database_id};
-pub use upkeep::{Extent, Maintained};
+pub use upkeep::{Extent, MaintenanceReport};

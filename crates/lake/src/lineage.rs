@@ -35,8 +35,8 @@ const CHECKSUM: &str = "crc32c ";
 /// Number of recent runs with commits to a lake that are kept. Older ones count as older than all of these.
 const RUNS_MAX: usize = 10_000;
 
-const OWN: &str = "if it is this very database's, as where an older version of the program landed since, stop the server, remove `lake-runs` in the data directory and start it again";
-const OTHER_STATE: &str = "it belongs to another state of this database, or of a copy; if that is gone for good, move its directory away and the table lands anew";
+const OWN_LAKE_HINT: &str = "if it is this very database's, as where an older version of the program landed since, stop the server, remove `lake-runs` in the data directory and start it again";
+const OTHER_STATE_HINT: &str = "it belongs to another state of this database, or of a copy; if that is gone for good, move its directory away and the table lands anew";
 
 /// The runs of a data directory. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -51,19 +51,19 @@ struct Inner {
     /// The lsn at which this run began, if it is known.
     lsn: Option<Lsn>,
     /// The runs in the file; `None` until it could be read.
-    kept: Mutex<Option<Kept>>,
+    log: Mutex<Option<RunLog>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct RunLog {
     before: Lsn,
-    runs: Vec<Run>,
+    runs: Vec<DatabaseRun>,
     /// True if the file does not have this state yet.
     is_new: bool,
 }
 
 #[derive(Debug, PartialEq)]
-struct Run {
+struct DatabaseRun {
     id: String,
     /// Lsn at which the run ended; `None` for the present run, and for runs before a damaged log was opened.
     end: Option<Lsn>,
@@ -73,66 +73,66 @@ impl Lineage {
     /// Opens the lineage of a directory at `lsn`, or at `None` if the lsn is uncertain: then no run ends. A failed read or
     /// write is retried when a lake is checked, and before a commit to one.
     pub fn open(env: &Env, dir: &Path, lsn: Option<Lsn>) -> Lineage {
-        let kept = Mutex::new(Rank::new(79, "lake runs"), None);
+        let log = Mutex::new(Rank::new(79, "lake runs"), None);
         let (env, path, id) = (env.clone(), dir.join(FILE), create::uuid(env));
-        let lineage = Lineage(Arc::new(Inner { env, path, id, lsn, kept }));
-        if let Err(error) = lineage.look(|kept| lineage.write(kept)) {
+        let lineage = Lineage(Arc::new(Inner { env, path, id, lsn, log }));
+        if let Err(error) = lineage.with_log(|log| lineage.write(log)) {
             tracing::warn!("{error}: nothing lands until that is mended");
         }
         lineage
     }
 
     /// Returns the id of this run after recording it in the directory.
-    pub(crate) fn begin(&self) -> Result<&str> {
+    pub(crate) fn register_run(&self) -> Result<&str> {
         if self.0.lsn.is_none() {
             return Err(Error::damaged("the log is damaged: nothing lands meanwhile"));
         }
-        self.look(|kept| {
-            if !kept.runs.iter().any(|run| run.id == self.0.id) {
-                kept.runs.push(Run { id: self.0.id.clone(), end: None });
-                let excess = kept.runs.len().saturating_sub(RUNS_MAX);
-                let oldest = kept.runs.drain(..excess).filter_map(|run| run.end).max();
-                kept.before = kept.before.max(oldest.unwrap_or_default());
-                kept.is_new = true;
+        self.with_log(|log| {
+            if !log.runs.iter().any(|run| run.id == self.0.id) {
+                log.runs.push(DatabaseRun { id: self.0.id.clone(), end: None });
+                let excess = log.runs.len().saturating_sub(RUNS_MAX);
+                let oldest = log.runs.drain(..excess).filter_map(|run| run.end).max();
+                log.before = log.before.max(oldest.unwrap_or_default());
+                log.is_new = true;
             }
-            self.write(kept)
+            self.write(log)
         })?;
         Ok(&self.0.id)
     }
 
     /// Returns true if a lake at `lsn`, committed by `run`, belongs to this state of the database.
-    fn has(&self, run: Option<&str>, lsn: Lsn) -> Result<bool> {
-        self.look(|kept| {
+    fn includes(&self, run: Option<&str>, lsn: Lsn) -> Result<bool> {
+        self.with_log(|log| {
             // The ends of runs stay known until the next commit, so a full disk need not keep lakes from being read.
-            let _ = self.write(kept);
-            Ok(match kept.runs.iter().find(|known| Some(&*known.id) == run) {
+            let _ = self.write(log);
+            Ok(match log.runs.iter().find(|known| Some(&*known.id) == run) {
                 Some(run) => run.end.is_none_or(|end| lsn <= end),
-                None => lsn <= kept.before,
+                None => lsn <= log.before,
             })
         })
     }
 
-    fn look<T>(&self, what: impl FnOnce(&mut Kept) -> Result<T>) -> Result<T> {
-        let mut kept = self.0.kept.lock();
-        if kept.is_none() {
-            *kept = Some(read(&self.0.env, &self.0.path, self.0.lsn)?);
+    fn with_log<T>(&self, what: impl FnOnce(&mut RunLog) -> Result<T>) -> Result<T> {
+        let mut log = self.0.log.lock();
+        if log.is_none() {
+            *log = Some(read(&self.0.env, &self.0.path, self.0.lsn)?);
         }
-        what(kept.as_mut().expect("it was just read"))
+        what(log.as_mut().expect("it was just read"))
     }
 
-    fn write(&self, kept: &mut Kept) -> Result<()> {
-        if !kept.is_new {
+    fn write(&self, log: &mut RunLog) -> Result<()> {
+        if !log.is_new {
             return Ok(());
         }
         let Inner { env, path, .. } = &*self.0;
-        files::replace(env, path, kept.text().as_bytes())?;
+        files::replace(env, path, log.text().as_bytes())?;
         files::sync_dir(env, path.parent().unwrap_or(Path::new(".")))?;
-        kept.is_new = false;
+        log.is_new = false;
         Ok(())
     }
 }
 
-impl Kept {
+impl RunLog {
     fn text(&self) -> String {
         let runs = self.runs.iter().map(|run| match run.end {
             Some(end) => format!("{} {end}\n", run.id),
@@ -149,23 +149,23 @@ pub fn check_file(env: &Env, dir: &Path) -> Result<()> {
 }
 
 /// Reads the runs of a directory. Unfinished ones end at `lsn`, at which the directory was opened.
-fn read(env: &Env, path: &Path, lsn: Option<Lsn>) -> Result<Kept> {
+fn read(env: &Env, path: &Path, lsn: Option<Lsn>) -> Result<RunLog> {
     if !files::exists(env, path)? {
         let before = lsn.unwrap_or(Lsn(u64::MAX));
-        return Ok(Kept { before, runs: Vec::new(), is_new: lsn.is_some() });
+        return Ok(RunLog { before, runs: Vec::new(), is_new: lsn.is_some() });
     }
-    let mut kept = parse(&files::read(env, path)?).ok_or_else(|| {
+    let mut log = parse(&files::read(env, path)?).ok_or_else(|| {
         Error::damaged(format!("{} cannot be read", path.display())).hint(
             "put it back as it was; without it lakes are trusted that stand no further than this directory",
         )
     })?;
-    for run in kept.runs.iter_mut().filter(|run| run.end.is_none() && lsn.is_some()) {
-        (run.end, kept.is_new) = (lsn, true);
+    for run in log.runs.iter_mut().filter(|run| run.end.is_none() && lsn.is_some()) {
+        (run.end, log.is_new) = (lsn, true);
     }
-    Ok(kept)
+    Ok(log)
 }
 
-fn parse(bytes: &[u8]) -> Option<Kept> {
+fn parse(bytes: &[u8]) -> Option<RunLog> {
     let mut text = std::str::from_utf8(bytes).ok()?;
     // Earlier versions wrote no checksum.
     if let Some(rest) = text.strip_prefix(CHECKSUM) {
@@ -178,10 +178,10 @@ fn parse(bytes: &[u8]) -> Option<Kept> {
     let mut lines = text.lines();
     let before = Lsn(lines.next()?.strip_prefix("before ")?.parse().ok()?);
     let run = |line: &str| match line.split_once(' ') {
-        Some((id, end)) => Some(Run { id: id.to_owned(), end: Some(Lsn(end.parse().ok()?)) }),
-        None => Some(Run { id: line.to_owned(), end: None }),
+        Some((id, end)) => Some(DatabaseRun { id: id.to_owned(), end: Some(Lsn(end.parse().ok()?)) }),
+        None => Some(DatabaseRun { id: line.to_owned(), end: None }),
     };
-    Some(Kept { before, runs: lines.map(run).collect::<Option<_>>()?, is_new: false })
+    Some(RunLog { before, runs: lines.map(run).collect::<Option<_>>()?, is_new: false })
 }
 
 /// Refuses a lake that is of another state of the table, or that lacks rows which only the lake should have.
@@ -212,18 +212,22 @@ pub(crate) fn check(options: &Options, table: &Snapshot, lake: Option<&Lake>) ->
             table.next_row(),
             table.lsn()
         ))
-        .hint(OTHER_STATE));
+        .hint(OTHER_STATE_HINT));
     }
     // A database that was restored to an earlier state may have reached higher lsns since.
     if let Some((lake, lineage)) = lake.zip(options.lineage.as_ref())
-        && !lineage.has(lake.metadata.run(), lake.lsn)?
+        && !lineage.includes(lake.metadata.run(), lake.lsn)?
     {
         return Err(Error::damaged(format!(
             "the lake of {} stands at row {} and lsn {} of a history that this database has not had",
             def.name, lake.row, lake.lsn
         ))
         // A lake that alone has some rows must not be moved away.
-        .hint(if table.has_evicted() { OWN.to_owned() } else { format!("{OTHER_STATE}; {OWN}") }));
+        .hint(if table.has_evicted() {
+            OWN_LAKE_HINT.to_owned()
+        } else {
+            format!("{OTHER_STATE_HINT}; {OWN_LAKE_HINT}")
+        }));
     }
     // The lake may also be of a database that was created anew. Row ids cannot show that, but times do: a row that arrived
     // after the lake's last row must have a higher id.
@@ -235,7 +239,7 @@ pub(crate) fn check(options: &Options, table: &Snapshot, lake: Option<&Lake>) ->
             "the lake of {} has another row {} than the table, which gave that id to one that came later",
             def.name, newest.last
         ))
-        .hint(OTHER_STATE));
+        .hint(OTHER_STATE_HINT));
     }
     Ok(())
 }

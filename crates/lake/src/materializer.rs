@@ -1,6 +1,6 @@
 //! The lake as a materializer: decides when a commit is due, and recovers the state after a restart.
 
-mod care;
+mod maintenance;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,34 +17,34 @@ use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Result, RowId, TableDef, TableId, name};
 use vfs::{Env, Mutex, Rank};
 
-use crate::abandoned;
+use crate::abandoned_lakes;
 use crate::commit::{self, Purpose};
 use crate::create;
-use crate::erase::{Begun, Erased, Requests};
+use crate::dir_leases::DirLeases;
+use crate::erasure::{ErasureReport, ErasureRequests, ErasureStart};
+use crate::evicted_rows;
 use crate::expiry;
 use crate::files;
-use crate::kept::{Counts, Reads, Slots};
-use crate::landed;
+use crate::lake_files;
 use crate::lineage;
-use crate::load;
 use crate::options::Options;
-use crate::outside::Outcome;
-use crate::owners::Owners;
+use crate::read_cache::{ReadCache, ReadCounts, ReadStatistics};
+use crate::replacement::ReplacementOutcome;
 use crate::rest;
 use crate::state::{Lake, OVERDUE, Shared};
 use crate::store::Store;
-use crate::upkeep::{Depth, Orphans, Tasks};
+use crate::upkeep::{Depth, MaintenanceTasks, Orphans};
 
 /// Lands tables in the warehouse; see the crate.
 pub struct Materializer {
     options: Options,
     shared: Shared,
-    owners: Owners,
-    erasures: Requests,
-    upkeep: Tasks,
+    leases: DirLeases,
+    erasures: ErasureRequests,
+    upkeep: MaintenanceTasks,
     orphans: Orphans,
     /// Cache for readers of evicted rows.
-    slots: Arc<Slots>,
+    read_cache: Arc<ReadCache>,
     /// Tables whose lake has another definition than this version of the program derives: they need a step though no rows
     /// changed.
     outdated: Mutex<BTreeSet<TableId>>,
@@ -62,10 +62,10 @@ impl fmt::Debug for Materializer {
 pub const NAME: &str = "lake";
 
 /// Time between looks at a waiting table, since more rows may have arrived than its wait was chosen for.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// File in a materializer's directory of a table with the table's name, which leads to the lake when the table is gone.
-const WHERE: &str = "where";
+const TABLE_NAME_FILE: &str = "where";
 
 /// Number of attempts to load a lake while another commit keeps appearing.
 const LOAD_TRIES: usize = 3;
@@ -73,12 +73,12 @@ const LOAD_TRIES: usize = 3;
 impl Materializer {
     pub fn new(options: Options) -> Self {
         Materializer {
-            slots: Arc::new(Slots::new(options.read_bytes_max)),
+            read_cache: Arc::new(ReadCache::new(options.read_bytes_max)),
             options,
             shared: Shared::default(),
-            owners: Owners::default(),
-            erasures: Requests::default(),
-            upkeep: Tasks::default(),
+            leases: DirLeases::default(),
+            erasures: ErasureRequests::default(),
+            upkeep: MaintenanceTasks::default(),
             orphans: Orphans::default(),
             outdated: Mutex::new(Rank::new(62, "lake definitions"), BTreeSet::new()),
             tidied: Mutex::new(Rank::new(77, "lake tidied versions"), BTreeMap::new()),
@@ -90,13 +90,13 @@ impl Materializer {
     }
 
     /// Statistics of reading evicted rows.
-    pub fn read_counts(&self) -> Counts {
-        self.slots.counts()
+    pub fn read_counts(&self) -> ReadCounts {
+        self.read_cache.counts()
     }
 
     /// Returns a handle to the statistics of reading evicted rows.
-    pub fn reads(&self) -> Reads {
-        Reads(self.slots.clone())
+    pub fn reads(&self) -> ReadStatistics {
+        ReadStatistics(self.read_cache.clone())
     }
 
     /// Returns the directory of a table's lake.
@@ -121,7 +121,7 @@ impl Materializer {
         expects: &dyn Fn(&Lake) -> Result<()>,
     ) -> Result<Option<Lake>> {
         let (def, store) = (table.def(), self.store(place));
-        store.make_sure()?;
+        store.ensure_usable()?;
         let needed = table.has_evicted();
         let Some(catalog) = &self.options.catalog else {
             let mut tries = 0;
@@ -151,7 +151,7 @@ impl Materializer {
 
     /// Returns the existing lake, or a new one without rows.
     fn begin(&self, place: &MaterializerDir, table: &Snapshot) -> Result<Lake> {
-        self.erasures.begin_anew(table.def().id);
+        self.erasures.restart(table.def().id);
         if let Some(catalog) = &self.options.catalog {
             let (store, def) = (self.store(place), table.def());
             if table.has_evicted() {
@@ -159,8 +159,9 @@ impl Materializer {
                 let lake = self.load(place, table, &|_| Ok(()))?;
                 return lake.ok_or_else(|| Error::internal("a lake that is needed was not found"));
             }
-            store.make_sure()?;
-            let lake = rest::begin(catalog, &self.options, &store, place, def, table.lsn(), &self.shared)?;
+            store.ensure_usable()?;
+            let lake =
+                rest::load_or_create(catalog, &self.options, &store, place, def, table.lsn(), &self.shared)?;
             let lake = Some(lake);
             lineage::check(&self.options, table, lake.as_ref())?;
             return lake.ok_or_else(|| Error::internal("a lake was begun"));
@@ -171,9 +172,9 @@ impl Materializer {
         let def = table.def();
         let dir = self.dir_of(def);
         // A kill may have left files of an earlier attempt.
-        load::remove_dir(&self.store(place), &dir)?;
-        let place_file = place.dir.join(WHERE);
-        files::replace(&place.env, &place_file, def.name.as_bytes())?;
+        lake_files::remove_dir(&self.store(place), &dir)?;
+        let name_file = place.dir.join(TABLE_NAME_FILE);
+        files::replace(&place.env, &name_file, def.name.as_bytes())?;
         files::sync_dir(&place.env, &place.dir)?;
         let location = self.location_of(def);
         let columns = Arc::new(Columns::of(def)?);
@@ -181,16 +182,16 @@ impl Materializer {
     }
 
     /// Returns the time to wait for more rows; zero if a commit is due.
-    fn wait(&self, env: &Env, lake: &Lake, table: &Snapshot, rows: u64) -> Duration {
+    fn time_to_wait(&self, env: &Env, lake: &Lake, table: &Snapshot, rows: u64) -> Duration {
         let now = (env.clock.monotonic().as_micros() as u64).max(1);
-        let before = lake.lacks_since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
+        let before = lake.missing_since.compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
         let since = before.err().unwrap_or(now);
         if since == OVERDUE || rows.saturating_mul(table.row_bytes()) >= self.options.commit_bytes {
             return Duration::ZERO;
         }
         let trickle = rows < self.options.trickle_rows;
         let wait = if trickle { self.options.trickle_wait } else { self.options.commit_wait };
-        (Duration::from_micros(since) + wait).saturating_sub(Duration::from_micros(now)).min(LOOK_EVERY)
+        (Duration::from_micros(since) + wait).saturating_sub(Duration::from_micros(now)).min(LOOK_INTERVAL)
     }
 
     fn step(
@@ -201,24 +202,24 @@ impl Materializer {
         budget: &mut Budget<'_>,
     ) -> Result<Progress> {
         let known = from.and_then(|from| Some((from, from.published::<Lake>()?)));
-        let is_unsure = |lake: &Lake| lake.unsure.load(Ordering::Acquire);
-        if let Some((_, lake)) = known.as_ref().filter(|(_, lake)| is_unsure(lake))
-            && let Some(found) = rest::settle(lake)?
+        let has_unknown_outcome = |lake: &Lake| lake.outcome_unknown.load(Ordering::Acquire);
+        if let Some((_, lake)) = known.as_ref().filter(|(_, lake)| has_unknown_outcome(lake))
+            && let Some(found) = rest::resolve_pending(lake)?
         {
-            self.erasures.begin_anew(table.def().id);
+            self.erasures.restart(table.def().id);
             return Ok(Progress::Advanced(position_of(found, None)));
         }
-        let Some((from, base)) = known.filter(|(_, lake)| !is_unsure(lake)) else {
+        let Some((from, base)) = known.filter(|(_, lake)| !has_unknown_outcome(lake)) else {
             return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         };
         let columns = base.columns_of(table.def())?;
-        let lacks = lacks(&base, &columns, &from.checkpoint, table);
+        let missing = missing_changes(&base, &columns, &from.checkpoint, table);
         let id = table.def().id;
         self.tidied.lock().remove(&id);
         // The published commit contains nothing that is to be erased. Its leftover files are removed now, unless readers
         // hold some of them, for ten minutes at most. Rows land meanwhile.
         let mut is_held = false;
-        if let Some(lsn) = self.erasures.cleared(id) {
+        if let Some(lsn) = self.erasures.cleared_to(id) {
             is_held = !self.end_erasure(id, &base, table, lsn)?;
         }
         let erases = !is_held && self.erasures.is_due(id, table.lsn());
@@ -228,16 +229,16 @@ impl Materializer {
             upkeep = None;
         }
         self.outdated.lock().remove(&id);
-        if !lacks.schema
-            && let Some(adopted) = self.adopt(table, from, &base, &columns, lacks, budget)?
+        if !missing.schema
+            && let Some(adopted) = self.adopt(table, from, &base, &columns, missing, budget)?
         {
             return Ok(Progress::Advanced(adopted));
         }
-        if !lacks.any() && !erases && upkeep.is_none() {
-            return Ok(rest(is_held));
+        if !missing.any() && !erases && upkeep.is_none() {
+            return Ok(idle(is_held));
         }
-        if !budget.urgent && !lacks.schema && !erases && upkeep.is_none() {
-            let wait = self.wait(&place.env, &base, table, lacks.rows.max(lacks.deletes));
+        if !budget.urgent && !missing.schema && !erases && upkeep.is_none() {
+            let wait = self.time_to_wait(&place.env, &base, table, missing.rows.max(missing.deletes));
             if !wait.is_zero() {
                 return Ok(Progress::Later(wait));
             }
@@ -248,20 +249,20 @@ impl Materializer {
         }
         // Changes by other programs are looked for before a retry, and before snapshots are dropped, since a branch may
         // point to them now.
-        if let Some(listed) = &base.listed
-            && (listed.is_doubted()
+        if let Some(catalog_entry) = &base.catalog_entry
+            && (catalog_entry.needs_check()
                 || erases
-                || expiry::drops(&base, &self.options, place.env.clock.now() / 1000))
-            && !rest::is_as_known(&base)?
+                || expiry::drops_with_next_commit(&base, &self.options, place.env.clock.now() / 1000))
+            && !rest::is_unchanged(&base)?
         {
             return Ok(Progress::Advanced(position_of(self.begin(place, table)?, None)));
         }
-        let begun = self.erasures.begun(id, from.checkpoint.lsn);
+        let begun = self.erasures.start(id, from.checkpoint.lsn);
         let erased_to = begun.as_ref().map_or(table.lsn(), |begun| begun.lsn);
         let purpose = match upkeep {
             _ if erases => Purpose::Erase(begun.as_deref()),
             None => Purpose::Land,
-            Some(Depth::Whole) => Purpose::Merge,
+            Some(Depth::Full) => Purpose::Merge,
             Some(Depth::Expire) => Purpose::Expire,
         };
         if upkeep.is_some() {
@@ -269,27 +270,30 @@ impl Materializer {
         }
         let made =
             commit::commit(&base, table, &from.checkpoint, &columns, &self.options, purpose, budget.tick);
-        let made = made.map_err(|error| match files::is_missing(&error) {
-            true => error.hint(format!(
+        let made = made.map_err(|error| {
+            if files::is_missing(&error) {
+                error.hint(format!(
                 "some of its files were removed: put them back, or move `{}` away and the table lands anew",
                 base.dir.display()
-            )),
-            false => error,
+            ))
+            } else {
+                error
+            }
         })?;
         let Some(made) = made else {
             if erases {
                 if !self.end_erasure(id, &base, table, erased_to)? {
-                    self.erasures.clear(id, erased_to);
-                    return Ok(Progress::Later(LOOK_EVERY));
+                    self.erasures.set_cleared(id, erased_to);
+                    return Ok(Progress::Later(LOOK_INTERVAL));
                 }
-                if !lacks.any() {
+                if !missing.any() {
                     return Ok(Progress::UpToDate);
                 }
             }
             if upkeep.is_some() {
                 self.end_upkeep(&place.env, id, &base)?;
-                if !lacks.any() {
-                    return Ok(rest(is_held));
+                if !missing.any() {
+                    return Ok(idle(is_held));
                 }
             }
             // All new rows are already deleted. Nothing lands, and these lsns need not be looked at again.
@@ -298,33 +302,33 @@ impl Materializer {
                 lsn: table.lsn(),
                 state: from.checkpoint.state.clone(),
             };
-            base.lacks_since.store(0, Ordering::Release);
+            base.missing_since.store(0, Ordering::Release);
             return Ok(Progress::Advanced(Position::new(checkpoint, base)));
         };
         if erases {
-            let done = Erased {
+            let done = ErasureReport {
                 rows: made.rows_erased,
                 files_rewritten: made.rewritten,
                 snapshots_dropped: made.snapshots_dropped,
-                ..Erased::default()
+                ..ErasureReport::default()
             };
-            self.erasures.add_up(id, done);
+            self.erasures.add_result(id, done);
             if made.is_cleared {
-                self.erasures.clear(id, erased_to);
+                self.erasures.set_cleared(id, erased_to);
             } else if begun.is_none() {
-                self.erasures.begin(id, Begun { lsn: table.lsn(), files: made.touched });
+                self.erasures.begin(id, ErasureStart { lsn: table.lsn(), files: made.touched });
             }
         }
         if upkeep.is_some() {
-            self.upkeep.add_up(id, |sum| {
+            self.upkeep.add_result(id, |sum| {
                 sum.commits += 1;
                 sum.files_rewritten += made.rewritten;
                 sum.snapshots_expired += made.snapshots_dropped;
             });
-            self.upkeep.committed(id, made.is_whole);
+            self.upkeep.committed(id, made.is_complete);
         }
         if made.row.next() < table.next_row() {
-            made.lake.lacks_since.store(OVERDUE, Ordering::Release);
+            made.lake.missing_since.store(OVERDUE, Ordering::Release);
         }
         Ok(Progress::Advanced(position_of(made.lake, Some((made.row, table.lsn())))))
     }
@@ -337,48 +341,49 @@ impl Materializer {
         from: &Position,
         base: &Arc<Lake>,
         columns: &Arc<Columns>,
-        lacks: Lacks,
+        missing: MissingChanges,
         budget: &mut Budget<'_>,
     ) -> Result<Option<Position>> {
-        let (id, offers) = (table.def().id, &self.shared.offers);
+        let (id, replacements) = (table.def().id, &self.shared.replacements);
         if base.is_in_catalog() {
-            while let Some((number, _)) = offers.begin(id) {
+            while let Some((number, _)) = replacements.begin(id) {
                 let why = "the table is in another catalog, and only Polynya commits to it there";
-                offers.end(id, number, Outcome::Refused(Error::conflict(why)));
+                replacements.end(id, number, ReplacementOutcome::Refused(Error::conflict(why)));
             }
             return Ok(None);
         }
         // Continuous offers must not keep rows from landing.
-        let taken_last = base.snapshot_id().is_some_and(|id| base.has_taken(id));
-        let waits = taken_last && lacks.any();
-        while let Some((number, replace)) = offers.begin(id) {
+        let taken_last = base.snapshot_id().is_some_and(|id| base.has_adopted(id));
+        let waits = taken_last && missing.any();
+        while let Some((number, replacement)) = replacements.begin(id) {
             // The outcome was unknown until the files were read again, or its answer was lost and the program sent it
             // again.
-            if base.has_taken(replace.snapshot_id) {
-                offers.end(id, number, Outcome::Taken(base.version));
+            if base.has_adopted(replacement.snapshot_id) {
+                replacements.end(id, number, ReplacementOutcome::Committed(base.version));
                 continue;
             }
             if waits || !base.is_there()? {
                 let why = "the table has changed since; look at it again";
-                offers.end(id, number, Outcome::Refused(Error::conflict(why)));
+                replacements.end(id, number, ReplacementOutcome::Refused(Error::conflict(why)));
                 continue;
             }
-            let adopt = || commit::adopt(base, table, columns, &self.options, &replace, &mut *budget.tick);
+            let adopt =
+                || commit::adopt(base, table, columns, &self.options, &replacement, &mut *budget.tick);
             // The decoders of the libraries may panic on files of other programs.
             let made = catch_unwind(AssertUnwindSafe(adopt)).unwrap_or_else(|_| {
                 Err(Error::conflict("the replacement is not taken: reading its files failed"))
             });
             match made {
                 Ok(lake) => {
-                    offers.end(id, number, Outcome::Taken(lake.version));
+                    replacements.end(id, number, ReplacementOutcome::Committed(lake.version));
                     let stands = (from.checkpoint.row, from.checkpoint.lsn);
                     return Ok(Some(position_of(lake, Some(stands))));
                 }
                 // The next step loads the lake and then knows the outcome.
-                Err(error) if base.unsure.load(Ordering::Acquire) => return Err(error),
+                Err(error) if base.outcome_unknown.load(Ordering::Acquire) => return Err(error),
                 Err(error) => {
                     let closes = error.kind() == Kind::Closed;
-                    offers.end(id, number, Outcome::Refused(error.clone()));
+                    replacements.end(id, number, ReplacementOutcome::Refused(error.clone()));
                     if closes {
                         return Err(error);
                     }
@@ -390,8 +395,8 @@ impl Materializer {
 }
 
 /// Returns the progress of a step without work. While readers hold garbage, another look follows.
-fn rest(is_held: bool) -> Progress {
-    if is_held { Progress::Later(LOOK_EVERY) } else { Progress::UpToDate }
+fn idle(is_held: bool) -> Progress {
+    if is_held { Progress::Later(LOOK_INTERVAL) } else { Progress::UpToDate }
 }
 
 /// Returns `warehouse/namespace/table`.
@@ -433,7 +438,7 @@ fn encode(lake: &Lake) -> Vec<u8> {
     e.bytes
 }
 
-fn is_at(lake: &Lake, state: &[u8]) -> Result<bool> {
+fn matches_checkpoint(lake: &Lake, state: &[u8]) -> Result<bool> {
     let mut d = Decoder::new(state);
     let (version, snapshot) = (d.varint()?, d.i64()?);
     d.finish()?;
@@ -442,7 +447,7 @@ fn is_at(lake: &Lake, state: &[u8]) -> Result<bool> {
 
 /// The changes of a table that its lake lacks.
 #[derive(Clone, Copy, Debug)]
-pub struct Lacks {
+pub struct MissingChanges {
     /// Number of row ids, not all of which need be live.
     pub rows: u64,
     pub deletes: u64,
@@ -450,33 +455,34 @@ pub struct Lacks {
     pub schema: bool,
 }
 
-impl Lacks {
+impl MissingChanges {
     pub fn any(&self) -> bool {
         self.rows > 0 || self.deletes > 0 || self.schema
     }
 }
 
-impl Lacks {
+impl MissingChanges {
     /// Computes the missing changes of a table, in its present or an earlier state, at a position of this materializer.
-    pub fn at(position: &Position, table: &Snapshot) -> Result<Lacks> {
+    pub fn at(position: &Position, table: &Snapshot) -> Result<MissingChanges> {
         let lake = position
             .published::<Lake>()
             .ok_or_else(|| Error::internal("the position is of another materializer"))?;
         let columns = lake.columns_of(table.def())?;
-        let mut lacks = lacks(&lake, &columns, &position.checkpoint, table);
+        let mut missing = missing_changes(&lake, &columns, &position.checkpoint, table);
         // A later lake already includes this definition, and perhaps newer ones.
-        lacks.schema &= position.checkpoint.lsn < table.lsn();
-        Ok(lacks)
+        missing.schema &= position.checkpoint.lsn < table.lsn();
+        Ok(missing)
     }
 }
 
-fn lacks(lake: &Lake, columns: &Columns, from: &Checkpoint, table: &Snapshot) -> Lacks {
-    let deletes = match from.lsn < table.lsn() {
+fn missing_changes(lake: &Lake, columns: &Columns, from: &Checkpoint, table: &Snapshot) -> MissingChanges {
+    let deletes = if from.lsn < table.lsn() {
         // The deletes themselves may be forgotten; then the step looks for them.
-        true => table.deleted_since(from).map_or(1, |rows| rows.len() as u64),
-        false => 0,
+        table.deleted_since(from).map_or(1, |rows| rows.len() as u64)
+    } else {
+        0
     };
-    Lacks { rows: from.missing(table), deletes, schema: !lake.is_of(columns) }
+    MissingChanges { rows: from.missing(table), deletes, schema: !lake.matches_definition(columns) }
 }
 
 impl table::materializer::Materializer for Materializer {
@@ -528,9 +534,9 @@ impl table::materializer::Materializer for Materializer {
 
     fn is_step_requested(&self, def: &TableDef) -> bool {
         let id = def.id;
-        self.erasures.is_asked(id)
+        self.erasures.is_requested(id)
             || self.upkeep.depth(id).is_some()
-            || self.shared.offers.is_asked(id)
+            || self.shared.replacements.is_requested(id)
             || self.outdated.lock().contains(&id)
     }
 
@@ -541,15 +547,17 @@ impl table::materializer::Materializer for Materializer {
         checkpoint: &Checkpoint,
     ) -> Result<Published> {
         let def = table.def();
-        let lease = self.owners.take(&self.dir_of(def), def.id);
+        let lease = self.leases.take(&self.dir_of(def), def.id);
         let Some(_lease) = lease else { return Err(was_dropped(def)) };
-        let lake = self.load(place, table, &|lake| match is_at(lake, &checkpoint.state)? {
-            true => Ok(()),
+        let lake = self.load(place, table, &|lake| {
+            if matches_checkpoint(lake, &checkpoint.state)? {
+                return Ok(());
+            }
             // The log does not know the last commit. The next step takes the position from the lake itself.
-            false => Err(Error::damaged("the lake has moved on since the checkpoint")),
+            Err(Error::damaged("the lake has moved on since the checkpoint"))
         })?;
         let lake = lake.ok_or_else(|| Error::damaged("the lake's files are gone"))?;
-        if lake.columns_of(def).is_ok_and(|columns| !lake.is_of(&columns)) {
+        if lake.columns_of(def).is_ok_and(|columns| !lake.matches_definition(&columns)) {
             self.outdated.lock().insert(def.id);
         }
         Ok(Arc::new(lake))
@@ -567,7 +575,7 @@ impl table::materializer::Materializer for Materializer {
     ) -> Result<Progress> {
         let def = table.def();
         // The table was dropped. The failure of its step must not be reported for the table that has its name now.
-        let lease = self.owners.take(&self.dir_of(def), def.id);
+        let lease = self.leases.take(&self.dir_of(def), def.id);
         let Some(_lease) = lease else { return Ok(Progress::UpToDate) };
         // Waiters learn of a panic too, with the name of the table.
         let outcome = catch_unwind(AssertUnwindSafe(|| self.step(place, table, from, budget)));
@@ -578,7 +586,7 @@ impl table::materializer::Materializer for Materializer {
         if let Err(error) = &outcome {
             self.erasures.end(def.id, table.lsn(), Err(error.clone()));
             self.upkeep.end(def.id, Err(error.clone()));
-            self.shared.offers.fail(def.id, error);
+            self.shared.replacements.fail(def.id, error);
         }
         if let Some(lake) = from.and_then(|from| from.published::<Lake>()) {
             let failing = outcome.as_ref().is_err_and(|error| error.kind() != Kind::Closed);
@@ -597,33 +605,36 @@ impl table::materializer::Materializer for Materializer {
         if table.def().is_keyed() {
             return None;
         }
-        let position = landed::Position::of(lake, self.slots.clone()).ok()?;
+        let position = evicted_rows::PinnedSnapshot::of(lake, self.read_cache.clone()).ok()?;
         Some(Arc::new(position))
     }
 
     fn is_held(&self, table: TableId) -> bool {
-        self.shared.cache.1.is_held(table)
+        self.shared.cache.pins.is_held(table)
     }
 
     fn clean(&self, _: &MaterializerDir, newest: &Arc<Position>) -> Result<()> {
         let Some(lake) = newest.published::<Lake>() else { return Ok(()) };
         let table = lake.metadata.table_id().unwrap_or_default();
-        // Without the lease another table owns the directory, and files of these names belong to it.
-        let dir = match &lake.listed {
+        // The lease is refused if another table owns the directory; files of these names then belong to that table.
+        let dir = match &lake.catalog_entry {
             None => lake.dir.clone(),
-            Some(listed) => table_dir(&self.options.warehouse, &listed.name),
+            Some(catalog_entry) => table_dir(&self.options.warehouse, &catalog_entry.name),
         };
-        let Some(_lease) = self.owners.take(&dir, table) else { return Ok(()) };
-        let erases = self.erasures.is_asked(table);
+        let Some(_lease) = self.leases.take(&dir, table) else { return Ok(()) };
+        let erases = self.erasures.is_requested(table);
         let counts = erases || self.upkeep.depth(table).is_some();
-        let held = self.shared.cache.1.files();
+        let held = self.shared.cache.pins.pinned_files();
         let (files_removed, bytes_removed) = lake.remove_garbage(&held, counts)?;
-        self.upkeep.add_up(table, |sum| {
+        self.upkeep.add_result(table, |sum| {
             sum.files_removed += files_removed;
             sum.bytes_removed += bytes_removed;
         });
         if erases {
-            self.erasures.add_up(table, Erased { files_removed, bytes_removed, ..Erased::default() });
+            self.erasures.add_result(
+                table,
+                ErasureReport { files_removed, bytes_removed, ..ErasureReport::default() },
+            );
         }
         Ok(())
     }
@@ -632,7 +643,7 @@ impl table::materializer::Materializer for Materializer {
     fn unfollowed(&self, place: &MaterializerDir) -> Result<()> {
         if let Some(id) = table_of(place) {
             let why = Error::invalid("the table's lake was turned off");
-            self.shared.offers.drop_of(id, &why);
+            self.shared.replacements.end_all(id, &why);
             self.erasures.end(id, Lsn(u64::MAX), Err(why.clone()));
             self.upkeep.end(id, Err(why));
         }
@@ -642,47 +653,47 @@ impl table::materializer::Materializer for Materializer {
     fn dropped(&self, place: &MaterializerDir) -> Result<()> {
         if let Some(catalog) = &self.options.catalog {
             let store = self.store(place);
-            store.make_sure()?;
-            rest::dropped(catalog, &self.options, &store, place)?;
+            store.ensure_usable()?;
+            rest::drop_table(catalog, &self.options, &store, place)?;
         }
         // With only the catalog elsewhere, the local files may be registered again, so they stay.
         let former = self.options.former.as_ref().filter(|_| self.options.objects.is_some());
         if let Some((former, id)) = former.zip(table_of(place)) {
-            abandoned::remove(&place.env, former, id, None)?;
+            abandoned_lakes::remove(&place.env, former, id, None)?;
         }
-        let place_file = place.dir.join(WHERE);
+        let name_file = place.dir.join(TABLE_NAME_FILE);
         // The writer may have died before the rename.
-        files::remove(&place.env, &place.dir.join(format!("{WHERE}{}", files::TEMPORARY)))?;
-        if !files::exists(&place.env, &place_file)? {
+        files::remove(&place.env, &place.dir.join(format!("{TABLE_NAME_FILE}{}", files::TEMPORARY)))?;
+        if !files::exists(&place.env, &name_file)? {
             return Ok(());
         }
-        let full_name = String::from_utf8(files::read(&place.env, &place_file)?.to_vec())
+        let full_name = String::from_utf8(files::read(&place.env, &name_file)?.to_vec())
             .ok()
             .and_then(|text| name::full_table_name(&text).ok());
         let id = table_of(place);
         if let Some((full_name, id)) = full_name.zip(id) {
-            self.erasures.drop_of(id);
+            self.erasures.fail_all(id);
             let gone = "the table was dropped, and its lake with it";
             self.upkeep.end(id, Err(Error::not_found(gone)));
-            self.shared.offers.drop_of(id, &Error::not_found("the table was dropped"));
+            self.shared.replacements.end_all(id, &Error::not_found("the table was dropped"));
             let dir = table_dir(&self.options.warehouse, &full_name);
-            self.orphans.drop_of(id, &dir);
+            self.orphans.forget_table(id, &dir);
             // A table of the same name may have been created since.
-            if let Some(mut lease) = self.owners.take(&dir, id) {
-                lease.ends = true;
+            if let Some(mut lease) = self.leases.take(&dir, id) {
+                lease.releases_dir = true;
                 let store = self.store(place);
-                store.make_sure()?;
+                store.ensure_usable()?;
                 if store.lacks_key() {
                     tracing::warn!(
                         "{full_name} had a lake before it was in the catalog, and there is no key for its files: {}/{} stays",
                         self.options.location,
                         dir.display()
                     );
-                } else if load::is_lake_of(&store, &dir, id)? {
-                    load::remove_dir(&store, &dir)?;
+                } else if lake_files::is_lake_of(&store, &dir, id)? {
+                    lake_files::remove_dir(&store, &dir)?;
                 }
             }
         }
-        files::remove(&place.env, &place_file)
+        files::remove(&place.env, &name_file)
     }
 }

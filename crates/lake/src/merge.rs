@@ -6,8 +6,8 @@ use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
 use types::{Error, Result};
 
-use crate::order::{Keys, Order};
-use crate::source::Source;
+use crate::live_rows::LiveRows;
+use crate::order::{RowOrder, SortKeys};
 
 /// Length of a run of consecutive rows from one file, from which it is passed on as a slice; shorter runs are gathered.
 const RUN_ROWS: usize = 512;
@@ -16,17 +16,17 @@ const GATHERED_ROWS: usize = 4_096;
 
 /// A file and the merge's position in it.
 struct Cursor {
-    source: Source,
+    source: LiveRows,
     batch: RecordBatch,
-    keys: Keys,
+    keys: SortKeys,
     at: usize,
 }
 
 /// Passes the rows of all sources to `each` in their common order. The flag is true while the rows follow all rows before
 /// them: a file of another program may not have the order that it claims.
 pub(crate) fn merge(
-    sources: Vec<Source>,
-    order: &Order,
+    sources: Vec<LiveRows>,
+    order: &RowOrder,
     each: &mut dyn FnMut(RecordBatch, bool) -> Result<()>,
 ) -> Result<()> {
     let mut cursors = Vec::with_capacity(sources.len());
@@ -43,16 +43,16 @@ pub(crate) fn merge(
         let cursor = &cursors[least];
         let end = match next {
             None => cursor.keys.len(),
-            Some(next) => before(cursor, &cursors[next]),
+            Some(next) => run_end(cursor, &cursors[next]),
         };
         let (begin, end) = (cursor.at, end.max(cursor.at + 1));
         if end - begin >= RUN_ROWS {
-            hand_out(&cursors, &mut gathered, in_order, each)?;
+            flush_gathered(&cursors, &mut gathered, in_order, each)?;
             each(cursors[least].batch.slice(begin, end - begin), in_order)?;
         } else {
             gathered.extend((begin..end).map(|row| (least, row)));
             if gathered.len() >= GATHERED_ROWS {
-                hand_out(&cursors, &mut gathered, in_order, each)?;
+                flush_gathered(&cursors, &mut gathered, in_order, each)?;
             }
         }
         let cursor = &mut cursors[least];
@@ -62,7 +62,7 @@ pub(crate) fn merge(
         }
         let more = cursor.source.next()?;
         // The gathered rows refer to the batch that is replaced.
-        hand_out(&cursors, &mut gathered, in_order, each)?;
+        flush_gathered(&cursors, &mut gathered, in_order, each)?;
         match more {
             None => drop(cursors.remove(least)),
             Some(batch) => {
@@ -91,7 +91,7 @@ fn least_but(cursors: &[Cursor], without: usize) -> Option<usize> {
 }
 
 /// Returns the first row of a cursor that does not come before the other cursor's row.
-fn before(cursor: &Cursor, other: &Cursor) -> usize {
+fn run_end(cursor: &Cursor, other: &Cursor) -> usize {
     let is_before = |row: usize| cursor.keys.compare(row, &other.keys, other.at) == Ordering::Less;
     let (mut low, mut high) = (cursor.at, cursor.keys.len());
     if high > low && is_before(high - 1) {
@@ -106,15 +106,12 @@ fn before(cursor: &Cursor, other: &Cursor) -> usize {
     high = high.min(low + step);
     while low < high {
         let middle = low + (high - low) / 2;
-        match is_before(middle) {
-            true => low = middle + 1,
-            false => high = middle,
-        }
+        if is_before(middle) { low = middle + 1 } else { high = middle }
     }
     low
 }
 
-fn hand_out(
+fn flush_gathered(
     cursors: &[Cursor],
     gathered: &mut Vec<(usize, usize)>,
     in_order: bool,

@@ -104,7 +104,7 @@ impl Options {
     }
 
     /// Returns the run of the database that commits name; `None` without a lineage.
-    pub(crate) fn run(&self) -> types::Result<Option<&str>> {
-        self.lineage.as_ref().map(Lineage::begin).transpose()
+    pub(crate) fn run_id(&self) -> types::Result<Option<&str>> {
+        self.lineage.as_ref().map(Lineage::register_run).transpose()
     }
 }

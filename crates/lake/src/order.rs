@@ -12,32 +12,32 @@ use types::{Error, Result};
 use crate::row_ids::ids_of;
 
 /// Computes sort keys of rows.
-pub(crate) struct Order {
+pub(crate) struct RowOrder {
     /// Indices of the sort columns in a batch and the converter to comparable rows; `None` sorts by row id.
     by: Option<(Vec<usize>, RowConverter)>,
 }
 
 /// The sort keys of a batch's rows.
-pub(crate) struct Keys {
+pub(crate) struct SortKeys {
     sorts: Option<Rows>,
     ids: Vec<i64>,
 }
 
-impl Order {
-    pub fn of(columns: &Columns) -> Result<Order> {
+impl RowOrder {
+    pub fn of(columns: &Columns) -> Result<RowOrder> {
         let sorts = &columns.layout.sorts;
         if sorts.is_empty() {
-            return Ok(Order { by: None });
+            return Ok(RowOrder { by: None });
         }
         let field = |sort: &iceberg::layout::SortColumn| {
             let options = SortOptions { descending: sort.descending, nulls_first: sort.nulls_first };
             SortField::new_with_options(columns.arrow.field(sort.at).data_type().clone(), options)
         };
         let converter = RowConverter::new(sorts.iter().map(field).collect()).map_err(failed)?;
-        Ok(Order { by: Some((sorts.iter().map(|sort| sort.at).collect(), converter)) })
+        Ok(RowOrder { by: Some((sorts.iter().map(|sort| sort.at).collect(), converter)) })
     }
 
-    pub fn keys(&self, batch: &RecordBatch) -> Result<Keys> {
+    pub fn keys(&self, batch: &RecordBatch) -> Result<SortKeys> {
         let sorts = match &self.by {
             None => None,
             Some((at, converter)) => {
@@ -45,17 +45,17 @@ impl Order {
                 Some(converter.convert_columns(&columns).map_err(failed)?)
             }
         };
-        Ok(Keys { sorts, ids: ids_of(batch.column(0))?.to_vec() })
+        Ok(SortKeys { sorts, ids: ids_of(batch.column(0))?.to_vec() })
     }
 }
 
-impl Keys {
+impl SortKeys {
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Compares a row with a row of other keys. Both must come from the same [`Order`].
-    pub fn compare(&self, row: usize, other: &Keys, other_row: usize) -> Ordering {
+    /// Compares a row with a row of other keys. Both must come from the same [`RowOrder`].
+    pub fn compare(&self, row: usize, other: &SortKeys, other_row: usize) -> Ordering {
         let sorts = match (&self.sorts, &other.sorts) {
             (Some(ours), Some(theirs)) => ours.row(row).cmp(&theirs.row(other_row)),
             _ => Ordering::Equal,

@@ -24,17 +24,17 @@ pub(crate) struct ParquetWriter {
     file: SerializedFileWriter<Sink>,
     groups: ArrowRowGroupWriterFactory,
     schema: SchemaRef,
-    group: Option<Group>,
+    group: Option<RowGroup>,
 }
 
 /// A row group that is being written.
-struct Group {
+struct RowGroup {
     columns: Vec<ArrowColumnWriter>,
     rows: usize,
 }
 
 /// A written file, durable except for its directory entry.
-pub(crate) struct Finished {
+pub(crate) struct FinishedFile {
     pub metadata: ParquetMetaData,
     pub bytes: u64,
     pub checksums: Checksums,
@@ -76,7 +76,7 @@ impl ParquetWriter {
         if self.group.is_none() {
             let nth = self.file.flushed_row_groups().len();
             let columns = self.groups.create_column_writers(nth).map_err(parquet_error)?;
-            self.group = Some(Group { columns, rows: 0 });
+            self.group = Some(RowGroup { columns, rows: 0 });
         }
         Ok(self.group.as_ref().map_or(0, |group| group.room(rows_max, bytes_max)).max(1))
     }
@@ -126,15 +126,15 @@ impl ParquetWriter {
 
     /// Returns the approximate size of the file if it ended here.
     pub fn bytes(&self) -> u64 {
-        (self.file.bytes_written() + self.group.as_ref().map_or(0, Group::bytes)) as u64
+        (self.file.bytes_written() + self.group.as_ref().map_or(0, RowGroup::bytes)) as u64
     }
 
-    pub fn finish(mut self) -> Result<Finished> {
+    pub fn finish(mut self) -> Result<FinishedFile> {
         self.end_group()?;
         let metadata = self.file.finish().map_err(parquet_error)?;
         let sink = self.file.inner_mut();
         let checksums = sink.finish()?;
-        Ok(Finished { metadata, bytes: sink.len(), checksums })
+        Ok(FinishedFile { metadata, bytes: sink.len(), checksums })
     }
 }
 
@@ -143,7 +143,7 @@ const MAGIC_BYTES: usize = 4;
 /// Bytes reserved for the unused footer of a temporary file.
 const FOOTER_BYTES: usize = 64 << 10;
 
-impl Group {
+impl RowGroup {
     fn write(&mut self, rows: &RecordBatch, schema: &SchemaRef) -> Parquet<()> {
         let mut columns = self.columns.iter_mut();
         for (field, column) in schema.fields().iter().zip(rows.columns()) {

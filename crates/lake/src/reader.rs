@@ -16,10 +16,10 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value as Json;
 use types::{Error, Kind, Lsn, ROW_ID, ROW_ID_NAME, Result, RowId};
 
-use crate::catalog::plain;
+use crate::catalog::decompressed;
 use crate::delete_file;
 use crate::files::is_missing;
-use crate::source::as_type;
+use crate::live_rows::as_type;
 use crate::state::{local, metadata_name, newest_version};
 use crate::store::Store;
 
@@ -66,7 +66,7 @@ impl Reader {
     pub fn open_file(store: &Store, dir: &Path, name: &str) -> Result<Reader> {
         let path = dir.join("metadata").join(name);
         let in_file = |e: Error| e.with("file", path.display());
-        let metadata = plain(store.read(&path)?, &path).and_then(|bytes| Metadata::parse(&bytes));
+        let metadata = decompressed(store.read(&path)?, &path).and_then(|bytes| Metadata::parse(&bytes));
         Self::of(store, dir, metadata.map_err(in_file)?).map_err(in_file)
     }
 

@@ -23,14 +23,14 @@ pub const MAPPED_ROWS_MAX: u64 = 2 << 20;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowIds {
     /// Ids grouped by their upper 32 bits, ascending.
-    parts: Vec<Part>,
+    parts: Vec<IdChunk>,
     rows: u64,
     /// Position by rank; `None` if they are equal.
     positions: Option<Vec<u32>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Part {
+struct IdChunk {
     high: u32,
     /// Number of ids in the parts before.
     before: u64,
@@ -52,7 +52,8 @@ impl RowIds {
 
     /// Returns the approximate bytes in memory.
     pub fn memory(&self) -> usize {
-        let parts: usize = self.parts.iter().map(|part| size_of::<Part>() + part.ids.serialized_size()).sum();
+        let parts: usize =
+            self.parts.iter().map(|part| size_of::<IdChunk>() + part.ids.serialized_size()).sum();
         size_of::<Self>() + parts + self.positions.as_ref().map_or(0, |map| map.len() * size_of::<u32>())
     }
 
@@ -85,7 +86,7 @@ pub struct Builder {
     ascending: RowIds,
     last: u64,
     /// All ids, from the first that does not ascend on.
-    others: Option<Vec<u64>>,
+    unsorted: Option<Vec<u64>>,
     rows: u64,
 }
 
@@ -94,7 +95,7 @@ impl Builder {
     pub fn extend(&mut self, column: &ArrayRef) -> Result<()> {
         let ids = ids_of(column)?;
         // Batches are mostly gapless, and such a batch is added as one range.
-        if let ([first, .., last], None) = (ids, &self.others)
+        if let ([first, .., last], None) = (ids, &self.unsorted)
             && (self.rows == 0 || *first as u64 > self.last)
             && ids.windows(2).all(|pair| pair[1] - pair[0] == 1)
         {
@@ -108,24 +109,24 @@ impl Builder {
 
     pub fn push(&mut self, id: u64) -> Result<()> {
         self.rows += 1;
-        if let Some(others) = &mut self.others {
+        if let Some(unsorted) = &mut self.unsorted {
             if self.rows <= MAPPED_ROWS_MAX {
-                others.push(id);
+                unsorted.push(id);
             }
             return Ok(());
         }
         if self.rows > 1 && id <= self.last {
-            let mut others = Vec::new();
+            let mut unsorted = Vec::new();
             if self.rows <= MAPPED_ROWS_MAX {
-                others.extend(
+                unsorted.extend(
                     self.ascending.parts.iter().flat_map(|part| {
                         part.ids.iter().map(|low| u64::from(part.high) << 32 | u64::from(low))
                     }),
                 );
-                others.push(id);
+                unsorted.push(id);
             }
             self.ascending = RowIds::default();
-            self.others = Some(others);
+            self.unsorted = Some(unsorted);
             return Ok(());
         }
         self.last = id;
@@ -136,17 +137,17 @@ impl Builder {
     /// Returns the ids; `None` if they do not ascend and are too many for a map. Fails with `Damaged` if an id occurs
     /// twice.
     pub fn finish(self) -> Result<Option<RowIds>> {
-        let mut ids = match self.others {
+        let mut ids = match self.unsorted {
             None => self.ascending,
             Some(_) if self.rows > MAPPED_ROWS_MAX => return Ok(None),
-            Some(others) => {
-                let mut by_id: Vec<u32> = (0..others.len() as u32).collect();
-                by_id.sort_unstable_by_key(|at| others[*at as usize]);
-                if by_id.windows(2).any(|pair| others[pair[0] as usize] == others[pair[1] as usize]) {
+            Some(unsorted) => {
+                let mut by_id: Vec<u32> = (0..unsorted.len() as u32).collect();
+                by_id.sort_unstable_by_key(|at| unsorted[*at as usize]);
+                if by_id.windows(2).any(|pair| unsorted[pair[0] as usize] == unsorted[pair[1] as usize]) {
                     return Err(Error::damaged("a row id that is there twice"));
                 }
                 let mut ids = RowIds::default();
-                by_id.iter().for_each(|at| ids.add(others[*at as usize]));
+                by_id.iter().for_each(|at| ids.add(unsorted[*at as usize]));
                 RowIds { positions: Some(by_id), ..ids }
             }
         };
@@ -169,7 +170,7 @@ impl RowIds {
         {
             return false;
         }
-        for Part { high, ids, .. } in &next.parts {
+        for IdChunk { high, ids, .. } in &next.parts {
             self.part(*high).ids |= ids;
             self.rows += ids.len();
         }
@@ -195,9 +196,9 @@ impl RowIds {
     }
 
     /// Returns the part with these upper bits, which must be the highest so far.
-    fn part(&mut self, high: u32) -> &mut Part {
+    fn part(&mut self, high: u32) -> &mut IdChunk {
         if self.parts.last().is_none_or(|part| part.high != high) {
-            self.parts.push(Part { high, before: self.rows, ids: RoaringBitmap::new() });
+            self.parts.push(IdChunk { high, before: self.rows, ids: RoaringBitmap::new() });
         }
         self.parts.last_mut().expect("pushed above")
     }

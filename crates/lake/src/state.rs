@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use bytes::Bytes;
 use iceberg::manifest::{DataFile, Entry, ManifestFile};
-use iceberg::metadata::{Metadata, MetadataLog};
+use iceberg::metadata::{Metadata, MetadataLogEntry};
 use iceberg::schema::Columns;
 use iceberg::spec::Specs;
 use types::{Error, Lsn, Result, RowId, TableDef};
 use vfs::{Mutex, Rank};
 
-use crate::cache::Cache;
+use crate::cache::DataFileCache;
 use crate::delete_file;
-use crate::outside::Offers;
-use crate::rest::Listed;
+use crate::replacement::ReplacementQueue;
+use crate::rest::CatalogEntry;
 use crate::store::Store;
 
 /// The lake of one table at one commit. The materializer publishes it. It is immutable, except for flags and caches about
@@ -33,16 +33,16 @@ pub struct Lake {
     pub row: RowId,
     pub lsn: Lsn,
     /// Live data files, sorted by their first row.
-    pub data: Vec<Arc<Live>>,
+    pub data: Vec<Arc<LiveFile>>,
     /// Live position delete files, in the order of their snapshots.
-    pub deletes: Vec<Arc<Deletes>>,
+    pub deletes: Vec<Arc<DeleteFile>>,
     pub manifests: Vec<Arc<Manifest>>,
     /// Paths of further manifests of the current snapshot, none of whose files is live.
-    pub(crate) emptied: Vec<Arc<str>>,
+    pub(crate) emptied_manifests: Vec<Arc<str>>,
     /// Retained ancestors of the current snapshot, the oldest first; the last is the current snapshot itself.
-    pub(crate) kept: Vec<Arc<Kept>>,
+    pub(crate) retained: Vec<Arc<RetainedSnapshot>>,
     /// Retained snapshots that are not ancestors of the current one.
-    pub(crate) beside: Vec<Arc<Beside>>,
+    pub(crate) side_snapshots: Vec<Arc<SideSnapshot>>,
     /// The partition specs of its files.
     pub(crate) specs: Arc<Specs>,
     /// Schemas derived from the definition that was committed last; unknown after loading.
@@ -50,26 +50,26 @@ pub struct Lake {
     /// Files that no snapshot names since this commit.
     pub(crate) garbage: Garbage,
     /// Monotonic time, in µs, at which missing rows or deletes were first noticed; 0 if none are missing, or [`OVERDUE`].
-    pub(crate) lacks_since: AtomicU64,
+    pub(crate) missing_since: AtomicU64,
     /// True if a later commit has an unknown outcome, so that the files must be read again.
-    pub(crate) unsure: AtomicBool,
+    pub(crate) outcome_unknown: AtomicBool,
     /// True if the last step from this state failed.
     pub(crate) failing: AtomicBool,
-    pub(crate) cache: Arc<Cache>,
+    pub(crate) cache: Arc<DataFileCache>,
     /// State of the table in a catalog elsewhere, if its commits are made there. It has no metadata files of ours then.
-    pub(crate) listed: Option<Listed>,
+    pub(crate) catalog_entry: Option<CatalogEntry>,
     /// Commits that other programs offer.
-    pub(crate) offers: Arc<Offers>,
+    pub(crate) replacements: Arc<ReplacementQueue>,
 }
 
-/// Value of `lacks_since` after a commit that did not take all due rows: the rest is due at once.
+/// Value of `missing_since` after a commit that did not take all due rows: the rest is due at once.
 pub(crate) const OVERDUE: u64 = u64::MAX;
 
 /// State that the lakes of all tables of a materializer share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    pub cache: Arc<Cache>,
-    pub offers: Arc<Offers>,
+    pub cache: Arc<DataFileCache>,
+    pub replacements: Arc<ReplacementQueue>,
 }
 
 /// Files to remove once a commit is published. Files that could not be removed pass to the next commit.
@@ -133,7 +133,7 @@ impl Default for Garbage {
 
 /// A data file of the current snapshot.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveFile {
     pub entry: Entry,
     pub path: Arc<str>,
     /// The least and the greatest of its row ids. Other files may have row ids in between.
@@ -145,10 +145,10 @@ pub struct Live {
 
 /// A position delete file of the current snapshot.
 #[derive(Debug)]
-pub struct Deletes {
+pub struct DeleteFile {
     pub entry: Entry,
     /// The data files that it refers to, each with the number of rows that it deletes there.
-    pub of: Vec<(Arc<str>, u64)>,
+    pub targets: Vec<(Arc<str>, u64)>,
 }
 
 /// A manifest and its live entries.
@@ -158,14 +158,14 @@ pub struct Manifest {
     pub entries: Vec<Entry>,
 }
 
-/// A retained ancestor of the current snapshot. [`Lake::kept`] has its neighbours.
+/// A retained ancestor of the current snapshot. [`Lake::retained`] has its neighbours.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct RetainedSnapshot {
     pub id: i64,
     pub list: Arc<str>,
     /// Manifests that this snapshot names and no later one does. Empty for the newest snapshot, for which it is not known
     /// yet.
-    pub last_of: Vec<Arc<str>>,
+    pub expiring_manifests: Vec<Arc<str>>,
     /// Files that the snapshot before has and this one lacks.
     pub removed: Vec<Arc<str>>,
 }
@@ -173,7 +173,7 @@ pub(crate) struct Kept {
 /// A snapshot in a catalog that is not an ancestor of the current one, or that a branch points to: another program
 /// committed and rolled it back, or committed it to a branch. Other snapshots may name the same files.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct SideSnapshot {
     pub id: i64,
     /// All files that it names in the table's directory.
     pub names: HashSet<Arc<str>>,
@@ -214,25 +214,34 @@ impl Lake {
 
     /// Returns all paths that retained snapshots name, as metadata spell them: first lists and manifests, then data and
     /// position delete files. Paths may occur twice.
-    pub(crate) fn names(&self) -> (impl Iterator<Item = &str>, impl Iterator<Item = &str>) {
-        let beside = || self.beside.iter().flat_map(|beside| &beside.names);
-        let of_kept = self.kept.iter().flat_map(|kept| std::iter::once(&kept.list).chain(&kept.last_of));
-        let tell = of_kept.chain(&self.emptied).chain(beside()).map(|path| &**path);
-        let tell = tell.chain(self.manifests.iter().map(|m| m.file.path.as_str()));
-        let hold = self.kept.iter().flat_map(|kept| &kept.removed).chain(beside()).map(|path| &**path);
+    pub(crate) fn retained_names(&self) -> (impl Iterator<Item = &str>, impl Iterator<Item = &str>) {
+        let side_snapshots = || self.side_snapshots.iter().flat_map(|side| &side.names);
+        let of_retained = self
+            .retained
+            .iter()
+            .flat_map(|retained| std::iter::once(&retained.list).chain(&retained.expiring_manifests));
+        let metadata_files =
+            of_retained.chain(&self.emptied_manifests).chain(side_snapshots()).map(|path| &**path);
+        let metadata_files = metadata_files.chain(self.manifests.iter().map(|m| m.file.path.as_str()));
+        let data_files = self
+            .retained
+            .iter()
+            .flat_map(|retained| &retained.removed)
+            .chain(side_snapshots())
+            .map(|path| &**path);
         let entries = self.manifests.iter().flat_map(|m| &m.entries);
-        (tell, hold.chain(entries.map(|entry| entry.file.path.as_str())))
+        (metadata_files, data_files.chain(entries.map(|entry| entry.file.path.as_str())))
     }
 
     /// Returns the current snapshot in the form of a side snapshot.
-    pub(crate) fn current_beside(&self, kept: &Kept) -> Beside {
+    pub(crate) fn current_as_side_snapshot(&self, retained: &RetainedSnapshot) -> SideSnapshot {
         let of_manifest = |m: &Arc<Manifest>| -> Vec<Arc<str>> {
             let entries = m.entries.iter().map(|entry| entry.file.path.as_str());
             entries.chain([m.file.path.as_str()]).map(Arc::from).collect()
         };
         let names = self.manifests.iter().flat_map(of_manifest);
-        let names = names.chain(self.emptied.iter().cloned()).chain([kept.list.clone()]);
-        Beside { id: kept.id, names: names.collect() }
+        let names = names.chain(self.emptied_manifests.iter().cloned()).chain([retained.list.clone()]);
+        SideSnapshot { id: retained.id, names: names.collect() }
     }
 
     /// Removes garbage that no reader holds. Returns the number of files, and their bytes if `counts`. A file that is still
@@ -251,8 +260,11 @@ impl Lake {
     }
 
     /// Returns the metadata log entry of the present metadata file, for the next one.
-    pub(crate) fn logged(&self) -> MetadataLog {
-        MetadataLog { timestamp_ms: self.metadata.last_updated_ms, metadata_file: self.metadata_location() }
+    pub(crate) fn metadata_log_entry(&self) -> MetadataLogEntry {
+        MetadataLogEntry {
+            timestamp_ms: self.metadata.last_updated_ms,
+            metadata_file: self.metadata_location(),
+        }
     }
 
     fn named_garbage(&self) -> Result<Vec<PathBuf>> {
@@ -269,10 +281,10 @@ impl Lake {
         }
         garbage.sort_unstable();
         let newest = self.metadata_location();
-        let (tell, hold) = self.names();
+        let (metadata_files, data_files) = self.retained_names();
         let log = self.metadata.metadata_log.iter().map(|old| old.metadata_file.as_str());
-        let names = tell.chain(log).chain([newest.as_str()]);
-        let names = names.chain(hold.take(if has_data { usize::MAX } else { 0 }));
+        let names = metadata_files.chain(log).chain([newest.as_str()]);
+        let names = names.chain(data_files.take(if has_data { usize::MAX } else { 0 }));
         let mut named = HashSet::new();
         for name in names {
             if let Ok(at) = garbage.binary_search_by_key(&hash(name), |(hash, _)| *hash) {
@@ -283,20 +295,20 @@ impl Lake {
     }
 
     /// Reads a whole file and compares it with the checksums in its manifest, if there are any.
-    pub(crate) fn file(&self, file: &DataFile) -> Result<Bytes> {
+    pub(crate) fn read_verified(&self, file: &DataFile) -> Result<Bytes> {
         let bytes = self.store.read(&self.local(&file.path)?)?;
         if let Some(checksums) = &file.checksums {
             let compared = checksums.compare(&bytes);
-            self.cache.note(&file.path, compared.is_err());
+            self.cache.record_check(&file.path, compared.is_err());
             compared.map_err(|e| e.with("file", &file.path))?;
         }
         Ok(bytes)
     }
 
     /// Reads the positions in a position delete file.
-    pub(crate) fn positions(&self, deletes: &Deletes) -> Result<Vec<delete_file::Positions>> {
+    pub(crate) fn positions(&self, deletes: &DeleteFile) -> Result<Vec<delete_file::Positions>> {
         let file = &deletes.entry.file;
-        delete_file::read(self.file(file)?).map_err(|e| e.with("file", &file.path))
+        delete_file::read(self.read_verified(file)?).map_err(|e| e.with("file", &file.path))
     }
 
     /// Returns the schemas derived from a definition: those of the last commit if they fit, else new ones.
@@ -315,7 +327,7 @@ impl Lake {
     }
 
     /// Returns true if the last commit has the schema and layout of this definition.
-    pub(crate) fn is_of(&self, columns: &Columns) -> bool {
+    pub(crate) fn matches_definition(&self, columns: &Columns) -> bool {
         self.metadata.has_schema(&columns.iceberg) && self.metadata.has_layout(&columns.layout)
     }
 
@@ -346,21 +358,21 @@ impl Lake {
 
     /// Returns true if a catalog elsewhere has the metadata.
     pub fn is_in_catalog(&self) -> bool {
-        self.listed.is_some()
+        self.catalog_entry.is_some()
     }
 
     /// Returns the location of the newest metadata file as other programs spell it.
     pub fn metadata_location(&self) -> String {
-        if let Some(listed) = &self.listed {
-            return listed.metadata_location.clone();
+        if let Some(catalog_entry) = &self.catalog_entry {
+            return catalog_entry.metadata_location.clone();
         }
         format!("{}/metadata/{}", self.metadata.location, metadata_name(self.version))
     }
 
     /// Returns true if the metadata still exist: the file, or the table in its catalog.
     pub fn is_there(&self) -> Result<bool> {
-        if let Some(listed) = &self.listed {
-            return Ok(!listed.is_gone());
+        if let Some(catalog_entry) = &self.catalog_entry {
+            return Ok(!catalog_entry.is_gone());
         }
         self.store.exists(&self.metadata_path())
     }
@@ -378,8 +390,8 @@ impl Lake {
     }
 }
 
-impl Live {
-    pub(crate) fn of(entry: Entry, deleted: u64) -> Result<Live> {
+impl LiveFile {
+    pub(crate) fn of(entry: Entry, deleted: u64) -> Result<LiveFile> {
         let file: &DataFile = &entry.file;
         let bound = |bounds: &[(i32, Vec<u8>)]| {
             let found = bounds.iter().find(|(id, _)| *id == types::ROW_ID.0 as i32)?;
@@ -392,7 +404,7 @@ impl Live {
             return Err(Error::damaged(format!("more rows are deleted in {} than it has", file.path)));
         }
         let path = file.path.as_str().into();
-        Ok(Live { entry, path, first, last, deleted })
+        Ok(LiveFile { entry, path, first, last, deleted })
     }
 
     /// Returns the arrival time of its last row, which no earlier row exceeds; `None` if the file has no bounds.

@@ -12,7 +12,7 @@ use types::{Error, Kind, Result};
 use vfs::{Entry, Env};
 
 use crate::files;
-use crate::objects::{Credential, Objects, Reach, Upload, Vendor};
+use crate::objects::{Credential, Objects, StoreEndpoint, Upload, Vendor};
 
 /// The files of a warehouse, with the clock and randomness of their writer.
 #[derive(Clone, Debug)]
@@ -41,32 +41,32 @@ impl Store {
     }
 
     /// Returns true if its credentials are for one table only.
-    pub(crate) fn is_of_table(&self) -> bool {
-        self.objects.as_ref().is_some_and(Objects::is_of_table)
+    pub(crate) fn is_for_table(&self) -> bool {
+        self.objects.as_ref().is_some_and(Objects::is_for_table)
     }
 
     /// Returns this store with credentials for a table's directory.
-    pub(crate) fn of_table(
+    pub(crate) fn for_table(
         &self,
         dir: &Path,
-        reach: &Reach,
+        endpoint: &StoreEndpoint,
         first: Credential,
         vendor: Box<dyn Vendor>,
     ) -> Result<Store> {
         let objects =
             self.objects.as_ref().ok_or_else(|| Error::internal("this machine needs no credentials"))?;
-        let objects = objects.of_table(&self.env, name(dir)?, reach, first, vendor)?;
+        let objects = objects.for_table(&self.env, name(dir)?, endpoint, first, vendor)?;
         Ok(Store { env: self.env.clone(), objects: Some(objects) })
     }
 
     /// Checks, before the first change, that commits are safe and that no other database writes the warehouse.
-    pub fn make_sure(&self) -> Result<()> {
-        self.objects.as_ref().map_or(Ok(()), |objects| objects.make_sure(&self.env))
+    pub fn ensure_usable(&self) -> Result<()> {
+        self.objects.as_ref().map_or(Ok(()), |objects| objects.ensure_usable(&self.env))
     }
 
     /// Checks, before a change to shared files, that no other process has started on the warehouse since.
-    pub(crate) fn look(&self) -> Result<()> {
-        self.objects.as_ref().map_or(Ok(()), Objects::look)
+    pub(crate) fn check_last_start(&self) -> Result<()> {
+        self.objects.as_ref().map_or(Ok(()), Objects::check_last_start)
     }
 
     /// The id of the database that writes here, if several could; `None` for a local store.
@@ -160,7 +160,7 @@ impl Store {
             return files::sync_dir(env, dir);
         };
         let name = name(path)?;
-        objects.look()?;
+        objects.check_last_start()?;
         at_risk()?;
         objects.put_if_absent(name, bytes.into()).map_err(|error| match error.kind() {
             Kind::Exists => error.hint("does another server write this warehouse? each needs one of its own"),
@@ -212,8 +212,8 @@ impl Store {
     /// Creates a file that is written from front to back, under a unique name.
     pub fn sink(&self, path: PathBuf) -> Result<Sink> {
         let to = match &self.objects {
-            None => To::File(files::Sink::create(&self.env, path)?),
-            Some(objects) => To::Object(Some(objects.upload(name(&path)?)?)),
+            None => SinkTarget::File(files::Sink::create(&self.env, path)?),
+            Some(objects) => SinkTarget::Object(Some(objects.upload(name(&path)?)?)),
         };
         Ok(Sink { to, len: 0, checksums: checksums::Builder::default() })
     }
@@ -246,12 +246,12 @@ fn name(path: &Path) -> Result<&str> {
 
 /// A file that is being written.
 pub struct Sink {
-    to: To,
+    to: SinkTarget,
     len: u64,
     checksums: checksums::Builder,
 }
 
-enum To {
+enum SinkTarget {
     File(files::Sink),
     /// An upload; `None` once it is finished.
     Object(Option<Upload>),
@@ -266,8 +266,8 @@ impl Sink {
     /// Makes the content durable, but not the directory entry, and returns its checksums.
     pub fn finish(&mut self) -> Result<Checksums> {
         match &mut self.to {
-            To::File(sink) => sink.finish()?,
-            To::Object(upload) => upload.take().map_or(Ok(()), Upload::finish)?,
+            SinkTarget::File(sink) => sink.finish()?,
+            SinkTarget::Object(upload) => upload.take().map_or(Ok(()), Upload::finish)?,
         }
         Ok(self.checksums.finish())
     }
@@ -276,9 +276,9 @@ impl Sink {
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.to {
-            To::File(sink) => sink.write_all(bytes)?,
-            To::Object(Some(upload)) => upload.write(bytes).map_err(io::Error::other)?,
-            To::Object(None) => return Err(io::Error::other("the object is finished")),
+            SinkTarget::File(sink) => sink.write_all(bytes)?,
+            SinkTarget::Object(Some(upload)) => upload.write(bytes).map_err(io::Error::other)?,
+            SinkTarget::Object(None) => return Err(io::Error::other("the object is finished")),
         }
         self.len += bytes.len() as u64;
         self.checksums.add(bytes);

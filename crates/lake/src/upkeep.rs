@@ -35,7 +35,7 @@ pub struct Extent {
 
 /// The result of maintenance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Maintained {
+pub struct MaintenanceReport {
     pub before: Extent,
     pub after: Extent,
     pub commits: u64,
@@ -52,7 +52,7 @@ pub struct Maintained {
 }
 
 /// Callback that receives the result, once.
-pub type Told = Box<dyn FnOnce(Result<Maintained>) + Send>;
+pub type MaintenanceCallback = Box<dyn FnOnce(Result<MaintenanceReport>) + Send>;
 
 /// The extent of maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,16 +60,16 @@ pub(crate) enum Depth {
     /// Expires snapshots that became old since the last commit.
     Expire,
     /// Merges data files, position delete files and manifests as well.
-    Whole,
+    Full,
 }
 
 /// Maintenance tasks that are not done yet.
-pub(crate) struct Tasks(Mutex<BTreeMap<TableId, Task>>);
+pub(crate) struct MaintenanceTasks(Mutex<BTreeMap<TableId, MaintenanceTask>>);
 
-struct Task {
+struct MaintenanceTask {
     depth: Depth,
-    told: Vec<Told>,
-    so_far: Maintained,
+    waiters: Vec<MaintenanceCallback>,
+    so_far: MaintenanceReport,
     begun: bool,
     /// True if nothing is left to merge or expire.
     is_tidy: bool,
@@ -81,37 +81,37 @@ const COMMITS_MAX: u32 = 1_000;
 /// Waiters for one table, at most.
 const WAITING_MAX: usize = 64;
 
-impl Default for Tasks {
+impl Default for MaintenanceTasks {
     fn default() -> Self {
-        Tasks(Mutex::new(Rank::new(51, "lake maintenance"), BTreeMap::new()))
+        MaintenanceTasks(Mutex::new(Rank::new(51, "lake maintenance"), BTreeMap::new()))
     }
 }
 
-impl std::fmt::Debug for Tasks {
+impl std::fmt::Debug for MaintenanceTasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.0.lock().keys()).finish()
     }
 }
 
-impl Tasks {
-    pub fn add(&self, table: TableId, depth: Depth, told: Option<Told>) {
+impl MaintenanceTasks {
+    pub fn add(&self, table: TableId, depth: Depth, callback: Option<MaintenanceCallback>) {
         let mut tasks = self.0.lock();
-        let task = tasks.entry(table).or_insert_with(|| Task {
+        let task = tasks.entry(table).or_insert_with(|| MaintenanceTask {
             depth,
-            told: Vec::new(),
-            so_far: Maintained::default(),
+            waiters: Vec::new(),
+            so_far: MaintenanceReport::default(),
             begun: false,
             is_tidy: false,
             commits_left: COMMITS_MAX,
         });
         task.depth = task.depth.max(depth);
-        let Some(told) = told else { return };
-        if task.told.len() < WAITING_MAX {
-            task.told.push(told);
+        let Some(callback) = callback else { return };
+        if task.waiters.len() < WAITING_MAX {
+            task.waiters.push(callback);
             return;
         }
         drop(tasks);
-        told(Err(Error::new(Kind::Busy, "too many wait for the maintenance of this table already")));
+        callback(Err(Error::new(Kind::Busy, "too many wait for the maintenance of this table already")));
     }
 
     /// Returns the extent of the maintenance that a table has to get; `None` if none is due.
@@ -128,12 +128,12 @@ impl Tasks {
         }
     }
 
-    /// Records a commit for maintenance. `is_whole` is true if it did everything that was to do with the existing files.
+    /// Records a commit for maintenance. `is_complete` is true if it did everything that was to do with the existing files.
     /// Later rows do not count: the maintenance of a table under constant writes would never end.
-    pub fn committed(&self, table: TableId, is_whole: bool) {
+    pub fn committed(&self, table: TableId, is_complete: bool) {
         if let Some(task) = self.0.lock().get_mut(&table) {
             task.commits_left = task.commits_left.saturating_sub(1);
-            task.is_tidy = is_whole || task.commits_left == 0;
+            task.is_tidy = is_complete || task.commits_left == 0;
         }
     }
 
@@ -142,7 +142,7 @@ impl Tasks {
         self.0.lock().get(&table).is_some_and(|task| task.is_tidy)
     }
 
-    pub fn add_up(&self, table: TableId, add: impl FnOnce(&mut Maintained)) {
+    pub fn add_result(&self, table: TableId, add: impl FnOnce(&mut MaintenanceReport)) {
         if let Some(task) = self.0.lock().get_mut(&table) {
             add(&mut task.so_far);
         }
@@ -150,8 +150,8 @@ impl Tasks {
 
     pub fn end(&self, table: TableId, outcome: Result<Extent>) {
         let Some(task) = self.0.lock().remove(&table) else { return };
-        for told in task.told {
-            told(outcome.clone().map(|after| Maintained { after, ..task.so_far }));
+        for callback in task.waiters {
+            callback(outcome.clone().map(|after| MaintenanceReport { after, ..task.so_far }));
         }
     }
 }
@@ -162,7 +162,7 @@ impl Lake {
             data_files: self.data.len() as u64,
             delete_files: self.deletes.len() as u64,
             deleted_rows: self.data.iter().map(|live| live.deleted).sum(),
-            manifests: (self.manifests.len() + self.emptied.len()) as u64,
+            manifests: (self.manifests.len() + self.emptied_manifests.len()) as u64,
             snapshots: self.metadata.snapshots.len() as u64,
             metadata_files: self.metadata.metadata_log.len() as u64 + 1,
             bytes: self.bytes(),
@@ -184,11 +184,16 @@ impl Lake {
 
     /// Returns the maintenance that is worthwhile without a request; `None` if none is. `swept` is the time since the last
     /// sweep for unnamed files.
-    pub(crate) fn wants(&self, options: &Options, now_ms: i64, swept: Option<Duration>) -> Option<Depth> {
+    pub(crate) fn due_maintenance(
+        &self,
+        options: &Options,
+        now_ms: i64,
+        swept: Option<Duration>,
+    ) -> Option<Depth> {
         let quiet_ms = now_ms.saturating_sub(self.metadata.last_updated_ms);
         let is_quiet = quiet_ms >= i64::try_from(options.quiet_after.as_millis()).unwrap_or(i64::MAX);
         if is_quiet && self.has_to_merge(options) {
-            return Some(Depth::Whole);
+            return Some(Depth::Full);
         }
         let sweeps = swept.is_some_and(|swept| swept >= options.sweep_every);
         // A table with regular commits expires snapshots in them.
@@ -201,13 +206,13 @@ impl Lake {
 /// for [`Options::orphans_after`](crate::Options::orphans_after). This is kept in memory only: each start counts from the
 /// beginning.
 #[derive(Debug)]
-pub(crate) struct Orphans(Mutex<Seen>);
+pub(crate) struct Orphans(Mutex<OrphanTimes>);
 
 #[derive(Debug, Default)]
-struct Seen {
-    since: BTreeMap<PathBuf, Duration>,
+struct OrphanTimes {
+    first_seen: BTreeMap<PathBuf, Duration>,
     /// Time of each table's last sweep.
-    swept: BTreeMap<TableId, Duration>,
+    last_sweep: BTreeMap<TableId, Duration>,
 }
 
 /// Orphans that are tracked at a time; further ones wait until some of these are gone.
@@ -215,20 +220,20 @@ const ORPHANS_MAX: usize = 16_384;
 
 impl Default for Orphans {
     fn default() -> Self {
-        Orphans(Mutex::new(Rank::new(52, "lake orphans"), Seen::default()))
+        Orphans(Mutex::new(Rank::new(52, "lake orphans"), OrphanTimes::default()))
     }
 }
 
 impl Orphans {
     /// Returns the time since a table's last sweep; since the first call, if there was none.
-    pub fn swept(&self, table: TableId, now: Duration) -> Duration {
-        let mut seen = self.0.lock();
-        now.saturating_sub(*seen.swept.entry(table).or_insert(now))
+    pub fn time_since_sweep(&self, table: TableId, now: Duration) -> Duration {
+        let mut times = self.0.lock();
+        now.saturating_sub(*times.last_sweep.entry(table).or_insert(now))
     }
 
     /// Records the orphans found in a directory, and returns those that have been there for `age`. Orphans that were not
     /// found again are forgotten.
-    pub fn found(
+    pub fn update(
         &self,
         table: TableId,
         dir: &Path,
@@ -236,28 +241,28 @@ impl Orphans {
         now: Duration,
         age: Duration,
     ) -> Vec<PathBuf> {
-        let mut seen = self.0.lock();
-        seen.swept.insert(table, now);
+        let mut times = self.0.lock();
+        times.last_sweep.insert(table, now);
         let found: BTreeSet<PathBuf> = found.into_iter().collect();
-        seen.since.retain(|path, _| !path.starts_with(dir) || found.contains(path));
+        times.first_seen.retain(|path, _| !path.starts_with(dir) || found.contains(path));
         let mut old = Vec::new();
         for path in found {
-            match seen.since.get(&path).copied() {
+            match times.first_seen.get(&path).copied() {
                 Some(since) if now.saturating_sub(since) >= age => {
-                    seen.since.remove(&path);
+                    times.first_seen.remove(&path);
                     old.push(path);
                 }
                 Some(_) => {}
-                None if seen.since.len() < ORPHANS_MAX => drop(seen.since.insert(path, now)),
+                None if times.first_seen.len() < ORPHANS_MAX => drop(times.first_seen.insert(path, now)),
                 None => {}
             }
         }
         old
     }
 
-    pub fn drop_of(&self, table: TableId, dir: &Path) {
-        let mut seen = self.0.lock();
-        seen.swept.remove(&table);
-        seen.since.retain(|path, _| !path.starts_with(dir));
+    pub fn forget_table(&self, table: TableId, dir: &Path) {
+        let mut times = self.0.lock();
+        times.last_sweep.remove(&table);
+        times.first_seen.retain(|path, _| !path.starts_with(dir));
     }
 }

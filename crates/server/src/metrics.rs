@@ -315,7 +315,7 @@ fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
 }
 
 /// Writes the figures of reads of rows that are only in the lake.
-fn lake_reads(t: &mut Text, counts: lake::Counts) {
+fn lake_reads(t: &mut Text, counts: lake::ReadCounts) {
     t.counter("lake_read_row_groups_total", "Row groups that something was unpacked of.", counts.row_groups);
     t.counter(
         "lake_read_parts_total",
@@ -325,8 +325,8 @@ fn lake_reads(t: &mut Text, counts: lake::Counts) {
     t.counter("lake_read_bytes_total", "Bytes that were unpacked.", counts.bytes);
     t.counter("lake_read_found_total", "Columns of parts that were still unpacked.", counts.found);
     t.counter("lake_read_requests_total", "Requests to the object store.", counts.requests);
-    t.gauge("lake_read_kept_bytes", "Bytes that are kept unpacked.", counts.kept_bytes);
-    t.gauge("lake_read_kept_bytes_max", "At most so many are.", counts.kept_bytes_max);
+    t.gauge("lake_read_kept_bytes", "Bytes that are kept unpacked.", counts.cached_bytes);
+    t.gauge("lake_read_kept_bytes_max", "At most so many are.", counts.cached_bytes_max);
 }
 
 /// Writes the figures of tables that evict rows.

@@ -68,7 +68,7 @@ pub struct Options {
     /// The store of the Iceberg REST catalog for the tables of other engines. Without it its routes answer 404.
     pub catalog: Option<lake::catalog::Store>,
     /// Counters of rows that were read from the lake.
-    pub lake_reads: Option<lake::Reads>,
+    pub lake_reads: Option<lake::ReadStatistics>,
     /// Properties, as Iceberg names them, that the catalog gives its clients to configure their access to files.
     pub catalog_defaults: BTreeMap<String, String>,
     /// Full name of the vault table whose pages answer every path that is not a route. Without it there is no site.

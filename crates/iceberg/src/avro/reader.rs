@@ -311,7 +311,7 @@ impl<'a> Input<'a> {
                 Datum::Array(items)
             }
             Schema::Map(value) => {
-                // No field of a manifest is a map, so its entries are skipped.
+                // Manifests have no fields that are maps, so the entries are skipped.
                 self.blocks(|input| {
                     input.blob()?;
                     input.datum(value).map(drop)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::single::Single;
+use crate::single_value::SingleValue;
 
 /// Returns two specs: number 0 without fields, number 4 by a day and a text.
 fn specs() -> Specs {
@@ -16,9 +16,9 @@ fn specs() -> Specs {
     spec::specs_of(&metadata).unwrap()
 }
 
-fn of<'a>(path: &str, content: Content, spec: &'a Spec) -> Of<'a> {
+fn of<'a>(path: &str, content: Content, spec: &'a Spec) -> ManifestHeader<'a> {
     let path = path.to_owned();
-    Of { path, content, spec, schema: "{}", schema_id: 0, snapshot_id: 9, sequence: 5 }
+    ManifestHeader { path, content, spec, schema: "{}", schema_id: 0, snapshot_id: 9, sequence: 5 }
 }
 
 fn file(n: u64, content: Content) -> Arc<DataFile> {
@@ -71,7 +71,7 @@ fn a_manifest_is_read_back_with_inherited_numbers() {
 
 fn partitioned(n: u64, day: Option<i64>, text: &str) -> Entry {
     let mut entry = entry(Status::Added, 9, 5, n);
-    let values = vec![day.map(Single::Int), Some(Single::Bytes(text.into()))];
+    let values = vec![day.map(SingleValue::Int), Some(SingleValue::Bytes(text.into()))];
     let file = DataFile { spec: 4, partition: Arc::new(Partition::new(values)), ..(*entry.file).clone() };
     entry.file = Arc::new(file);
     entry
@@ -85,8 +85,8 @@ fn files_are_read_back_with_their_partitions_and_the_list_tells_the_bounds_of_th
     assert_eq!(read(&bytes, &written, &specs).unwrap(), entries);
     let bound = |day: i32| Some(day.to_le_bytes().to_vec());
     let expected = [
-        Summary { contains_null: true, contains_nan: false, lower: bound(-3), upper: bound(7) },
-        Summary { lower: Some(b"a".to_vec()), upper: Some("ä".into()), ..Summary::default() },
+        FieldSummary { contains_null: true, contains_nan: false, lower: bound(-3), upper: bound(7) },
+        FieldSummary { lower: Some(b"a".to_vec()), upper: Some("ä".into()), ..FieldSummary::default() },
     ];
     let list = write_list(std::slice::from_ref(&written), 9, None, 5);
     let found = read_list(&list).unwrap();

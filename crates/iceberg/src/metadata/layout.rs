@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::Metadata;
 use crate::layout::Layout;
-use crate::single::SingleType;
+use crate::single_value::PrimitiveType;
 
 /// Field id of the first partition field, as Iceberg prescribes.
 pub(super) const FIRST_PARTITION_FIELD: i32 = 1_000;
@@ -27,7 +27,7 @@ impl Metadata {
     pub fn set_layout(&mut self, layout: &Layout) {
         self.set_spec(layout);
         self.set_order(layout);
-        self.give_way_to_columns();
+        self.rename_colliding_fields();
     }
 
     fn set_spec(&mut self, layout: &Layout) {
@@ -64,9 +64,10 @@ impl Metadata {
             return;
         }
         let highest = self.sort_orders.iter().map(|order| number(order, "order-id")).max();
-        let id = match layout.sorts.is_empty() {
-            true => UNSORTED,
-            false => highest.map_or(UNSORTED, |id| id.max(UNSORTED)) + 1,
+        let id = if layout.sorts.is_empty() {
+            UNSORTED
+        } else {
+            highest.map_or(UNSORTED, |id| id.max(UNSORTED)) + 1
         };
         self.sort_orders.push(json!({ "order-id": id, "fields": fields }));
         self.default_sort_order_id = id;
@@ -74,7 +75,7 @@ impl Metadata {
 
     /// Renames partition fields whose name a column has taken. Iceberg allows an equal name only for the identity of that
     /// very column, and columns may be added after the spec.
-    fn give_way_to_columns(&mut self) {
+    fn rename_colliding_fields(&mut self) {
         let Some(schema) = self.schema() else { return };
         let columns: Vec<(String, i64)> = fields_of(schema)
             .filter_map(|field| Some((field["name"].as_str()?.to_lowercase(), field["id"].as_i64()?)))
@@ -99,15 +100,15 @@ impl Metadata {
     }
 
     /// Returns the type of a column in the newest schema that has it.
-    pub fn type_of(&self, column: i32) -> Option<SingleType> {
+    pub fn type_of(&self, column: i32) -> Option<PrimitiveType> {
         let current = self.schema().into_iter();
         let mut schemas = current.chain(self.schemas.iter().rev().map(|schema| &**schema));
         let json = schemas.find_map(|schema| column_type(schema, column))?;
-        SingleType::parse(json.as_str()?)
+        PrimitiveType::parse(json.as_str()?)
     }
 
     /// Returns the field ids of columns that a partition spec uses and that the current schema lacks.
-    pub fn lost_sources(&self) -> Vec<i32> {
+    pub fn dropped_source_columns(&self) -> Vec<i32> {
         let sources = self.partition_specs.iter().flat_map(fields_of).map(|field| number(field, "source-id"));
         let lost = |source: &i32| self.schema().is_some_and(|schema| column_type(schema, *source).is_none());
         sources.filter(lost).collect()
@@ -116,9 +117,8 @@ impl Metadata {
 
 /// Returns the type of a column, or of a field nested in one.
 fn column_type(of: &Json, column: i32) -> Option<&Json> {
-    fields_of(of).find_map(|field| match field["id"] == json!(column) {
-        true => Some(&field["type"]),
-        false => column_type(&field["type"], column),
+    fields_of(of).find_map(|field| {
+        if field["id"] == json!(column) { Some(&field["type"]) } else { column_type(&field["type"], column) }
     })
 }
 

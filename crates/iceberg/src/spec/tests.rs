@@ -37,20 +37,20 @@ const TYPES: [(&str, &str); 12] = [
     ("identity", "uuid"),
 ];
 
-fn values() -> Vec<Option<Single>> {
+fn values() -> Vec<Option<SingleValue>> {
     let all = [
-        Single::Bool(true),
-        Single::Int(-5),
-        Single::Int(6),
-        Single::Float(-0.0),
-        Single::Float(f64::NAN),
-        Single::Decimal(-1_000),
-        Single::Decimal(1 - 10i128.pow(38)),
-        Single::Int(-719_162),
-        Single::Int(i64::MIN),
-        Single::Bytes("äbc".into()),
-        Single::Bytes(vec![0, 255]),
-        Single::Bytes(vec![7; 16]),
+        SingleValue::Bool(true),
+        SingleValue::Int(-5),
+        SingleValue::Int(6),
+        SingleValue::Float(-0.0),
+        SingleValue::Float(f64::NAN),
+        SingleValue::Decimal(-1_000),
+        SingleValue::Decimal(1 - 10i128.pow(38)),
+        SingleValue::Int(-719_162),
+        SingleValue::Int(i64::MIN),
+        SingleValue::Bytes("äbc".into()),
+        SingleValue::Bytes(vec![0, 255]),
+        SingleValue::Bytes(vec![7; 16]),
     ];
     all.into_iter().map(Some).collect()
 }
@@ -77,19 +77,19 @@ fn values_of_each_type_are_read_back() {
 fn a_summary_bounds_what_is_neither_null_nor_nan() {
     let spec = spec(&[("identity", "double"), ("bucket[9]", "string"), ("identity", "int")]);
     let partition = |f: f64, bucket: Option<i64>| {
-        Partition::new(vec![Some(Single::Float(f)), bucket.map(Single::Int), None])
+        Partition::new(vec![Some(SingleValue::Float(f)), bucket.map(SingleValue::Int), None])
     };
     let all = [partition(f64::NAN, Some(3)), partition(2.0, None), partition(-1.0, Some(-1))];
     let bytes = |n: i32| Some(n.to_le_bytes().to_vec());
     let expected = [
-        Summary {
+        FieldSummary {
             contains_null: false,
             contains_nan: true,
             lower: Some((-1.0f64).to_le_bytes().to_vec()),
             upper: Some(2.0f64.to_le_bytes().to_vec()),
         },
-        Summary { contains_null: true, contains_nan: false, lower: bytes(-1), upper: bytes(3) },
-        Summary { contains_null: true, ..Summary::default() },
+        FieldSummary { contains_null: true, contains_nan: false, lower: bytes(-1), upper: bytes(3) },
+        FieldSummary { contains_null: true, ..FieldSummary::default() },
     ];
     assert_eq!(spec.summaries(all.iter()), expected);
     assert!(spec.summaries([].iter())[0].lower.is_none());
@@ -97,14 +97,14 @@ fn a_summary_bounds_what_is_neither_null_nor_nan() {
 
 #[test]
 fn partitions_are_equal_if_their_values_are() {
-    let of = |values: &[Single]| Partition::new(values.iter().cloned().map(Some).collect());
-    assert_eq!(of(&[Single::Float(f64::NAN)]), of(&[Single::Float(f64::NAN)]));
-    assert_ne!(of(&[Single::Float(0.0)]), of(&[Single::Float(-0.0)]));
+    let of = |values: &[SingleValue]| Partition::new(values.iter().cloned().map(Some).collect());
+    assert_eq!(of(&[SingleValue::Float(f64::NAN)]), of(&[SingleValue::Float(f64::NAN)]));
+    assert_ne!(of(&[SingleValue::Float(0.0)]), of(&[SingleValue::Float(-0.0)]));
     // A column's widening keeps its partitions.
-    assert_eq!(of(&[Single::Float(1.5f32.into())]), of(&[Single::Float(1.5)]));
-    let texts = |a: &str, b: &str| of(&[Single::Bytes(a.into()), Single::Bytes(b.into())]);
+    assert_eq!(of(&[SingleValue::Float(1.5f32.into())]), of(&[SingleValue::Float(1.5)]));
+    let texts = |a: &str, b: &str| of(&[SingleValue::Bytes(a.into()), SingleValue::Bytes(b.into())]);
     assert_ne!(texts("a", "bc"), texts("ab", "c"));
-    assert_ne!(Partition::new(vec![None]), of(&[Single::Bool(false)]));
+    assert_ne!(Partition::new(vec![None]), of(&[SingleValue::Bool(false)]));
 }
 
 #[test]

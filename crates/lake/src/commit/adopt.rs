@@ -1,7 +1,7 @@
 //! Adopts a commit of another program that rewrites files: its data files replace ours if they have the same rows.
 //!
 //! Nothing in such a commit is trusted. Its manifests provide only names. The rows of the replaced and of the new files are
-//! read and compared: ids one by one, values by a hash of each column ([`Rows`]), deleted positions directly. Then the lake
+//! read and compared: ids one by one, values by a hash of each column ([`RowComparison`]), deleted positions directly. Then the lake
 //! makes the commit itself, with manifests, position delete files and a summary of its own, at its present position (K1),
 //! under the snapshot id that the program chose. So mistakes in another program's manifests, partition values or counts
 //! cannot get in, and a kill leaves the same as in any commit. The statistics and page indexes in its data files are
@@ -12,9 +12,9 @@
 //! remove.
 
 mod file;
+mod offered_snapshot;
 mod pages;
 mod statistics;
-mod theirs;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -27,26 +27,26 @@ use roaring::RoaringTreemap;
 use table::Snapshot;
 use types::{Error, Result, RowId};
 
-use super::rows::SCAN_BYTES;
-use super::{Changed, Purpose, Work};
-use crate::catalog::{Table, requirement};
+use super::new_rows::SCAN_BYTES;
+use super::{CommitBuilder, Purpose, SnapshotChanges};
+use crate::catalog::{TableMetadata, requirement};
 use crate::delete_file;
 use crate::digest::Digest;
+use crate::live_rows::LiveRows;
 use crate::options::Options;
-use crate::outside::Replace;
+use crate::replacement::Replacement;
 use crate::row_ids::ids_of;
-use crate::source::Source;
-use crate::state::{Deletes, Lake};
+use crate::state::{DeleteFile, Lake};
 
-use theirs::{Theirs, refused, why};
+use offered_snapshot::{OfferedSnapshot, refusal_from, refused};
 
 /// Rows that one commit may replace. The ids of rows not yet found in the new files are in memory, at up to 2 bytes each.
 const ROWS_MAX: u64 = 128 << 20;
 
 /// Summary keys that are copied from another program's snapshot.
-const TOLD: [&str; 6] =
+const SUMMARY_KEYS: [&str; 6] =
     ["engine-name", "engine-version", "app-id", "app-name", "spark.app.id", "iceberg-version"];
-const TOLD_BYTES_MAX: usize = 256;
+const SUMMARY_VALUE_BYTES_MAX: usize = 256;
 
 /// Commits another program's replacement of files if it has the same rows. The table's definition must be that of `base`.
 /// An error of kind [`types::Kind::Conflict`] gives the reason of a refusal; nothing was committed then.
@@ -55,13 +55,13 @@ pub(crate) fn adopt(
     table: &Snapshot,
     columns: &Arc<Columns>,
     options: &Options,
-    replace: &Replace,
+    replacement: &Replacement,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Lake> {
-    let mut work = Work::begin(base, table, columns, options, Purpose::Adopt, tick)?;
-    let outcome = work.adopt(replace);
+    let mut work = CommitBuilder::begin(base, table, columns, options, Purpose::Adopt, tick)?;
+    let outcome = work.adopt(replacement);
     if outcome.is_err() {
-        work.clear_away();
+        work.remove_made_files();
     }
     outcome
 }
@@ -69,23 +69,23 @@ pub(crate) fn adopt(
 /// Deleted positions by data file.
 type ByFile = BTreeMap<Arc<str>, Vec<u64>>;
 
-impl Work<'_> {
-    fn adopt(&mut self, replace: &Replace) -> Result<Lake> {
+impl CommitBuilder<'_> {
+    fn adopt(&mut self, replacement: &Replacement) -> Result<Lake> {
         let base = self.base;
-        self.check_claims(replace)?;
-        let theirs = Theirs::read(base, &replace.manifest_list)?;
-        let mut named = base.named()?;
+        self.check_claims(replacement)?;
+        let offered = OfferedSnapshot::read(base, &replacement.manifest_list)?;
+        let mut named = base.named_files()?;
         named.extend(base.garbage.paths());
 
         let removed: HashSet<Arc<str>> = base
             .data
             .iter()
-            .filter(|live| !theirs.data.contains_key(&*live.path))
+            .filter(|live| !offered.data.contains_key(&*live.path))
             .map(|live| live.path.clone())
             .collect();
         let known: HashSet<&str> = base.data.iter().map(|live| &*live.path).collect();
         let added: Vec<&Entry> =
-            theirs.data.iter().filter(|(path, _)| !known.contains(path.as_str())).map(|(_, e)| e).collect();
+            offered.data.iter().filter(|(path, _)| !known.contains(path.as_str())).map(|(_, e)| e).collect();
         for entry in &added {
             let path = base.local(&entry.file.path)?;
             if named.contains(&path) {
@@ -93,55 +93,56 @@ impl Work<'_> {
                 return Err(refused(format!("{} is a file of an older snapshot", entry.file.path)));
             }
         }
-        let leftover = self.check_positions(&theirs, &removed, &named)?;
+        let leftover = self.check_positions(&offered, &removed, &named)?;
         let replaced = self.check_rows(&removed, &added)?;
         self.make_durable(&added)?;
 
-        // Ours take over its merging of position delete files and manifests.
-        let dropped = self.dropped_deletes(&theirs);
-        self.regroups = dropped.iter().map(|deletes| deletes.entry.file.path.as_str().into()).collect();
-        let has_all = base.manifests.iter().all(|m| theirs.manifests.contains(m.file.path.as_str()));
-        self.remerges = removed.is_empty() && self.regroups.is_empty() && !has_all;
-        self.snapshot_id = replace.snapshot_id;
-        self.next.add_taken(replace.snapshot_id);
-        let told = replace
-            .summary
-            .iter()
-            .filter(|(key, value)| TOLD.contains(&key.as_str()) && value.len() <= TOLD_BYTES_MAX);
-        self.told = told.map(|(key, value)| (key.clone(), value.clone())).collect();
+        // Position delete files and manifests that the program merged are merged by this commit, too.
+        let dropped = self.dropped_deletes(&offered);
+        self.delete_files_to_merge =
+            dropped.iter().map(|deletes| deletes.entry.file.path.as_str().into()).collect();
+        let has_all = base.manifests.iter().all(|m| offered.manifests.contains(m.file.path.as_str()));
+        self.merges_manifests = removed.is_empty() && self.delete_files_to_merge.is_empty() && !has_all;
+        self.snapshot_id = replacement.snapshot_id;
+        self.next.add_adopted(replacement.snapshot_id);
+        let is_copied = |(key, value): &(&String, &String)| {
+            SUMMARY_KEYS.contains(&key.as_str()) && value.len() <= SUMMARY_VALUE_BYTES_MAX
+        };
+        let copied = replacement.summary.iter().filter(is_copied);
+        self.extra_summary = copied.map(|(key, value)| (key.clone(), value.clone())).collect();
         let replaced = replaced.into_iter().map(|file| self.added(file)).collect();
-        let changed = Changed { added: Vec::new(), replaced, removed, positions: Vec::new() };
+        let changed = SnapshotChanges { added: Vec::new(), replaced, removed, positions: Vec::new() };
         let lake = self.land(changed, base.row, base.lsn, false)?;
-        let leftover = theirs.metadata.into_iter().filter(|path| !named.contains(path)).chain(leftover);
+        let leftover = offered.metadata.into_iter().filter(|path| !named.contains(path)).chain(leftover);
         leftover.for_each(|path| lake.garbage.push(path));
         Ok(lake)
     }
 
     /// Checks the commit's requirements, parent, sequence number and snapshot id against the table.
-    fn check_claims(&self, replace: &Replace) -> Result<()> {
+    fn check_claims(&self, replacement: &Replacement) -> Result<()> {
         let metadata = &self.base.metadata;
-        requirement::check(&replace.requirements, &Table::parse(&metadata.to_bytes()?)?)?;
+        requirement::check(&replacement.requirements, &TableMetadata::parse(&metadata.to_bytes()?)?)?;
         let text = |id: Option<i64>| id.map_or("none".to_owned(), |id| id.to_string());
-        let (found, said) = (metadata.current_snapshot_id, replace.parent);
+        let (found, said) = (metadata.current_snapshot_id, replacement.parent);
         if found != said {
             let (found, said) = (text(found), text(said));
             return Err(refused(format!("the current snapshot is {found}, and the new one's parent {said}")));
         }
         let next = metadata.last_sequence_number + 1;
-        if replace.sequence != next {
+        if replacement.sequence != next {
             return Err(refused(format!(
                 "its sequence number is {}, and the next is {next}",
-                replace.sequence
+                replacement.sequence
             )));
         }
-        if replace.snapshot_id <= 0 || metadata.snapshot(replace.snapshot_id).is_some() {
-            return Err(refused(format!("no new snapshot can have the id {}", replace.snapshot_id)));
+        if replacement.snapshot_id <= 0 || metadata.snapshot(replacement.snapshot_id).is_some() {
+            return Err(refused(format!("no new snapshot can have the id {}", replacement.snapshot_id)));
         }
         Ok(())
     }
 
-    fn dropped_deletes(&self, theirs: &Theirs) -> Vec<&Arc<Deletes>> {
-        let is_dropped = |d: &&Arc<Deletes>| !theirs.deletes.contains_key(d.entry.file.path.as_str());
+    fn dropped_deletes(&self, offered: &OfferedSnapshot) -> Vec<&Arc<DeleteFile>> {
+        let is_dropped = |d: &&Arc<DeleteFile>| !offered.deletes.contains_key(d.entry.file.path.as_str());
         self.base.deletes.iter().filter(is_dropped).collect()
     }
 
@@ -149,7 +150,7 @@ impl Work<'_> {
     /// position delete files.
     fn check_positions(
         &self,
-        theirs: &Theirs,
+        offered: &OfferedSnapshot,
         removed: &HashSet<Arc<str>>,
         named: &BTreeSet<PathBuf>,
     ) -> Result<Vec<PathBuf>> {
@@ -169,14 +170,14 @@ impl Work<'_> {
             by_file
         };
         let (mut before, mut rows_left) = (ByFile::new(), 0);
-        for deletes in self.dropped_deletes(theirs) {
+        for deletes in self.dropped_deletes(offered) {
             rows_left += deletes.entry.file.rows;
             for of in base.positions(deletes)?.into_iter().filter(|of| stays.contains_key(&*of.path)) {
                 before.entry(of.path).or_default().extend(of.positions);
             }
         }
         let (mut after, mut files) = (ByFile::new(), Vec::new());
-        for (called, entry) in theirs.deletes.iter().filter(|(path, _)| !known.contains(path.as_str())) {
+        for (called, entry) in offered.deletes.iter().filter(|(path, _)| !known.contains(path.as_str())) {
             let path = base.local(called)?;
             if named.contains(&path) {
                 return Err(refused(format!("{called} is a file of an older snapshot")));
@@ -185,14 +186,15 @@ impl Work<'_> {
             rows_left = rows_left.checked_sub(entry.file.rows).ok_or_else(|| {
                 refused("its files of positions delete more rows than those that they replace")
             })?;
-            let bytes = theirs::read(base, &path, called)?;
-            let found = delete_file::read_up_to(bytes, entry.file.rows).map_err(|e| why(e, called))?;
+            let bytes = offered_snapshot::read(base, &path, called)?;
+            let found =
+                delete_file::read_up_to(bytes, entry.file.rows).map_err(|e| refusal_from(e, called))?;
             for of in found {
-                let of_path = theirs.plain(&of.path);
+                let of_path = offered.lake_path(&of.path);
                 match stays.get(of_path) {
                     Some(path) => after.entry((*path).clone()).or_default().extend(of.positions),
                     // Positions in a file that is gone have no meaning.
-                    None if !theirs.data.contains_key(of_path) => {}
+                    None if !offered.data.contains_key(of_path) => {}
                     None => {
                         return Err(refused(format!("it deletes rows of {of_path}, which it adds itself")));
                     }
@@ -226,7 +228,7 @@ impl Work<'_> {
         if before > ROWS_MAX {
             return Err(refused(format!("it writes {before} rows anew, and one commit may {ROWS_MAX}")));
         }
-        let mut rows = Rows::new(self.columns);
+        let mut rows = RowComparison::new(self.columns);
         let mut deleted = self.deleted_positions(removed)?;
         for live in goes() {
             let mut positions = deleted.remove(&live.path).unwrap_or_default();
@@ -235,9 +237,9 @@ impl Work<'_> {
             let in_file = |e: Error| e.with("file", &live.path);
             let bytes = base.data_file(live)?;
             let mut source =
-                Source::open(bytes, self.columns.clone(), positions, SCAN_BYTES).map_err(in_file)?;
+                LiveRows::open(bytes, self.columns.clone(), positions, SCAN_BYTES).map_err(in_file)?;
             while let Some(batch) = source.next().map_err(in_file)? {
-                rows.go(&batch).map_err(in_file)?;
+                rows.add_removed(&batch).map_err(in_file)?;
                 (self.tick)(0)?;
             }
         }
@@ -275,29 +277,29 @@ impl Work<'_> {
 }
 
 /// Compares the rows of the removed files with those of the added ones.
-struct Rows {
+struct RowComparison {
     /// Ids in the removed files that were not found in the added ones so far.
     ids: RoaringTreemap,
-    gone: Digest,
-    come: Digest,
+    removed: Digest,
+    added: Digest,
 }
 
-impl Rows {
-    fn new(columns: &Columns) -> Rows {
+impl RowComparison {
+    fn new(columns: &Columns) -> RowComparison {
         let none = Digest::of_columns(&columns.arrow);
-        Rows { ids: RoaringTreemap::new(), gone: none.clone(), come: none }
+        RowComparison { ids: RoaringTreemap::new(), removed: none.clone(), added: none }
     }
 
-    fn go(&mut self, batch: &RecordBatch) -> Result<()> {
+    fn add_removed(&mut self, batch: &RecordBatch) -> Result<()> {
         for id in ids_of(batch.column(0))? {
             if !self.ids.insert(*id as u64) {
                 return Err(Error::damaged(format!("row {id} is in two files of the lake")));
             }
         }
-        self.gone.add(batch, u64::MAX)
+        self.removed.add(batch, u64::MAX)
     }
 
-    fn come(&mut self, batch: &RecordBatch) -> Result<()> {
+    fn add_added(&mut self, batch: &RecordBatch) -> Result<()> {
         for id in ids_of(batch.column(0))? {
             if !self.ids.remove(*id as u64) {
                 return Err(refused(format!(
@@ -305,7 +307,7 @@ impl Rows {
                 )));
             }
         }
-        self.come.add(batch, u64::MAX)
+        self.added.add(batch, u64::MAX)
     }
 
     fn finish(self) -> Result<()> {
@@ -316,7 +318,7 @@ impl Rows {
             };
             return Err(refused(format!("row {}{more} is not in it", RowId(row))));
         }
-        let differences = self.gone.differences(&self.come, ["what it replaces", "the replacement"]);
+        let differences = self.removed.differences(&self.added, ["what it replaces", "the replacement"]);
         match differences.first() {
             None => Ok(()),
             Some(first) => Err(refused(first)),

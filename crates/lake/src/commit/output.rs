@@ -4,13 +4,13 @@ use arrow::array::RecordBatch;
 use iceberg::manifest::Entry;
 use types::Result;
 
-use super::Work;
-use crate::data_file::{self, Place, Written};
+use super::CommitBuilder;
+use crate::data_file::{self, FilePartition, WrittenFile};
 
 /// Writes rows into data files, and starts a new one whenever a file is full.
-pub(super) struct Output<'w, 'a> {
-    work: &'w mut Work<'a>,
-    place: Place,
+pub(super) struct PartitionWriter<'w, 'a> {
+    work: &'w mut CommitBuilder<'a>,
+    place: FilePartition,
     /// Approximate number of rows to come.
     rows: u64,
     writer: Option<(data_file::Writer<'a>, String)>,
@@ -18,9 +18,9 @@ pub(super) struct Output<'w, 'a> {
     entries: Vec<Entry>,
 }
 
-impl Work<'_> {
+impl CommitBuilder<'_> {
     /// Adds a finished file to the commit.
-    pub(super) fn take_in(&mut self, written: Written) -> Entry {
+    pub(super) fn add_file(&mut self, written: WrittenFile) -> Entry {
         if let Some(row_ids) = written.row_ids {
             self.base.cache.put(&written.file.path, row_ids);
         }
@@ -28,9 +28,9 @@ impl Work<'_> {
     }
 }
 
-impl<'w, 'a> Output<'w, 'a> {
-    pub fn new(work: &'w mut Work<'a>, place: Place, rows: u64) -> Self {
-        Output { work, place, rows, writer: None, in_order: true, entries: Vec::new() }
+impl<'w, 'a> PartitionWriter<'w, 'a> {
+    pub fn new(work: &'w mut CommitBuilder<'a>, place: FilePartition, rows: u64) -> Self {
+        PartitionWriter { work, place, rows, writer: None, in_order: true, entries: Vec::new() }
     }
 
     /// Adds rows. `in_order` is true if they follow the rows before them in the table's order.
@@ -60,7 +60,7 @@ impl<'w, 'a> Output<'w, 'a> {
         let sort_order = self.work.sort_order.filter(|_| self.in_order);
         let written = writer.finish(location, self.place.clone(), sort_order)?;
         (self.work.tick)(written.file.bytes)?;
-        self.entries.push(self.work.take_in(written));
+        self.entries.push(self.work.add_file(written));
         Ok(())
     }
 

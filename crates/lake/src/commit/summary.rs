@@ -6,18 +6,18 @@ use std::sync::Arc;
 use iceberg::metadata;
 use types::{Lsn, RowId};
 
-use super::{Changed, NewDeletes, Work};
-use crate::state::{Deletes, Live};
+use super::{CommitBuilder, DeleteFileChanges, SnapshotChanges};
+use crate::state::{DeleteFile, LiveFile};
 
-impl Work<'_> {
+impl CommitBuilder<'_> {
     #[allow(clippy::too_many_arguments, reason = "a list of what is counted")]
     pub(super) fn summary(
         &self,
-        changed: &Changed,
-        deletes: &NewDeletes,
+        changed: &SnapshotChanges,
+        deletes: &DeleteFileChanges,
         new_positions: u64,
-        data: &[Arc<Live>],
-        live_deletes: &[Arc<Deletes>],
+        data: &[Arc<LiveFile>],
+        live_deletes: &[Arc<DeleteFile>],
         row: RowId,
         lsn: Lsn,
     ) -> BTreeMap<String, String> {
@@ -27,7 +27,7 @@ impl Work<'_> {
             (true, true, _) if !changed.dropped_rows(self.base) => "replace",
             _ => "overwrite",
         };
-        let mut summary = self.told.clone();
+        let mut summary = self.extra_summary.clone();
         summary.insert("operation".into(), operation.into());
         let mut count = |key: &str, value: u64, always: bool| {
             if value > 0 || always {
@@ -36,7 +36,7 @@ impl Work<'_> {
         };
         let added = || changed.added.iter().chain(&changed.replaced);
         let removed = || self.base.data.iter().filter(|live| changed.removed.contains(&live.path));
-        let positions = |deletes: &[Arc<Deletes>]| deletes.iter().map(|d| d.entry.file.rows).sum::<u64>();
+        let positions = |deletes: &[Arc<DeleteFile>]| deletes.iter().map(|d| d.entry.file.rows).sum::<u64>();
         count("added-data-files", added().count() as u64, false);
         count("added-records", added().map(|e| e.file.rows).sum(), false);
         let added_deletes = deletes.added.iter().map(|d| &d.entry);

@@ -7,11 +7,11 @@ use iceberg::manifest::{self, Content, Entry, Status};
 use iceberg::spec::{self, Partition};
 use types::{Error, Result};
 
-use super::{Changed, NewDeletes, Purpose, Work};
-use crate::data_file::Place;
+use super::{CommitBuilder, DeleteFileChanges, Purpose, SnapshotChanges};
+use crate::data_file::FilePartition;
 use crate::delete_file::{self, Positions};
-use crate::state::{Deletes, Manifest};
-use crate::tiers;
+use crate::size_tiers;
+use crate::state::{DeleteFile, Manifest};
 
 /// Rows that bound the smallest size class of position delete files.
 const DELETES_UNIT_ROWS: u64 = 64;
@@ -21,26 +21,26 @@ pub(super) const MANIFEST_FULL_FILES: u64 = 4 << 10;
 
 /// Deleted positions in the data files of one partition.
 #[derive(Default)]
-struct Group {
+struct DeleteGroup {
     /// New positions by the index of the data file.
     new: Vec<(usize, Vec<u64>)>,
     /// Indices of the existing position delete files.
     old: Vec<usize>,
 }
 
-impl Work<'_> {
+impl CommitBuilder<'_> {
     /// Writes the new positions, one file per partition, and merges older position delete files into it. Drops those whose
     /// data files are all gone. Also returns the number of new positions.
-    pub(super) fn write_positions(&mut self, changed: &Changed) -> Result<(NewDeletes, u64)> {
+    pub(super) fn write_positions(&mut self, changed: &SnapshotChanges) -> Result<(DeleteFileChanges, u64)> {
         let base = self.base;
         let paths: HashSet<&str> = base.data.iter().map(|live| &*live.path).collect();
         let is_live = |path: &str| !changed.removed.contains(path) && paths.contains(path);
-        let mut out = NewDeletes::default();
+        let mut out = DeleteFileChanges::default();
         let mut known: HashMap<(i32, &Partition), usize> = HashMap::new();
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<DeleteGroup> = Vec::new();
         let mut group_of = |spec: i32, partition| {
             *known.entry((spec, partition)).or_insert_with(|| {
-                groups.push(Group::default());
+                groups.push(DeleteGroup::default());
                 groups.len() - 1
             })
         };
@@ -52,9 +52,10 @@ impl Work<'_> {
         for (at, deletes) in base.deletes.iter().enumerate() {
             let file = &deletes.entry.file;
             // Positions in rewritten data files have no meaning any more.
-            match deletes.of.iter().any(|(path, _)| is_live(path)) {
-                true => olds.push((group_of(file.spec, &*file.partition), at)),
-                false => out.dropped.push(file.path.as_str().into()),
+            if deletes.targets.iter().any(|(path, _)| is_live(path)) {
+                olds.push((group_of(file.spec, &*file.partition), at))
+            } else {
+                out.dropped.push(file.path.as_str().into())
             }
         }
         news.into_iter().for_each(|(group, at, positions)| groups[group].new.push((at, positions)));
@@ -69,7 +70,7 @@ impl Work<'_> {
                 (None, Some(at)) => &base.deletes[*at].entry.file,
                 (None, None) => continue,
             };
-            let place = Place { spec: file.spec, partition: file.partition.clone() };
+            let place = FilePartition { spec: file.spec, partition: file.partition.clone() };
             let mut by_path: BTreeMap<Arc<str>, Vec<u64>> = BTreeMap::new();
             for (at, positions) in group.new {
                 by_path.entry(base.data[at].path.clone()).or_default().extend(positions);
@@ -87,35 +88,39 @@ impl Work<'_> {
     }
 
     /// Returns the indices of the older files to merge with `new` new positions.
-    fn merged_positions(&self, group: &Group, new: u64) -> Vec<usize> {
+    fn merged_positions(&self, group: &DeleteGroup, new: u64) -> Vec<usize> {
         if self.purpose == Purpose::Merge {
             let is_one = group.old.len() == 1 && new == 0;
             return if is_one { Vec::new() } else { group.old.clone() };
         }
         let file = |at: &usize| &self.base.deletes[*at].entry.file;
         if new == 0 {
-            let is_meant = |at: &usize| self.regroups.contains(file(at).path.as_str());
+            let is_meant = |at: &usize| self.delete_files_to_merge.contains(file(at).path.as_str());
             let meant: Vec<usize> = group.old.iter().copied().filter(is_meant).collect();
             return if meant.len() > 1 { meant } else { Vec::new() };
         }
         let sizes: Vec<u64> = group.old.iter().map(|at| file(at).rows).chain([new]).collect();
-        let merged = tiers::pick(&sizes, DELETES_UNIT_ROWS, DELETES_FULL_ROWS).unwrap_or(0..0);
+        let merged = size_tiers::pick_merge(&sizes, DELETES_UNIT_ROWS, DELETES_FULL_ROWS).unwrap_or(0..0);
         (0..group.old.len()).filter(|nth| merged.contains(nth)).map(|nth| group.old[nth]).collect()
     }
 
-    fn write_deletes(&mut self, place: Place, by_path: BTreeMap<Arc<str>, Vec<u64>>) -> Result<Arc<Deletes>> {
+    fn write_deletes(
+        &mut self,
+        place: FilePartition,
+        by_path: BTreeMap<Arc<str>, Vec<u64>>,
+    ) -> Result<Arc<DeleteFile>> {
         let all = by_path.into_iter().map(|(path, mut positions)| {
             positions.sort_unstable();
             positions.dedup();
             Positions { path, positions }
         });
         let all: Vec<Positions> = all.collect();
-        let of = all.iter().map(|of| (of.path.clone(), of.positions.len() as u64)).collect();
+        let targets = all.iter().map(|of| (of.path.clone(), of.positions.len() as u64)).collect();
         let (path, location) = self.new_file("data", "deletes.parquet");
         self.made.push(path.clone());
         let file = delete_file::write(&self.base.store, path, location, place, all)?;
         (self.tick)(file.bytes)?;
-        Ok(Arc::new(Deletes { entry: self.added(file), of }))
+        Ok(Arc::new(DeleteFile { entry: self.added(file), targets }))
     }
 
     /// Writes the manifests of one content kind for the new snapshot, separately for each spec.
@@ -150,21 +155,22 @@ impl Work<'_> {
         let mut sizes: Vec<u64> = old.iter().map(|m| m.file.live_files()).collect();
         sizes.push(entries.len() as u64);
         let is_small = |at: usize| sizes[at] < MANIFEST_FULL_FILES;
-        let merges = self.remerges
+        let merges = self.merges_manifests
             || self.purpose == Purpose::Merge && (0..old.len()).filter(|at| is_small(*at)).count() > 1;
-        let merged = match merges && sizes.len() > 2 {
-            true => 0..sizes.len(),
-            false => tiers::pick(&sizes, 1, MANIFEST_FULL_FILES).unwrap_or(0..0),
+        let merged = if merges && sizes.len() > 2 {
+            0..sizes.len()
+        } else {
+            size_tiers::pick_merge(&sizes, 1, MANIFEST_FULL_FILES).unwrap_or(0..0)
         };
         let is_merged = |at: usize| merged.contains(&at) && is_small(at);
         let mut kept = Vec::with_capacity(old.len() + 1);
         let mut carried = Vec::new();
-        let erases = self.erases();
+        let erases = self.is_erasure();
         let is_silent = erases || self.lost_specs().contains(&spec);
         for (at, manifest) in old.into_iter().enumerate() {
             // After an erasure, manifests must not reveal the removed files.
             let tells = erases && manifest.file.files[Status::Deleted as usize] > 0;
-            let affected = tells || self.describes || manifest.entries.iter().any(is_removed);
+            let affected = tells || self.adds_metrics || manifest.entries.iter().any(is_removed);
             if !affected && !is_merged(at) {
                 kept.push(manifest.clone());
                 continue;
@@ -178,7 +184,7 @@ impl Work<'_> {
                     }
                     (entry.status, entry.snapshot_id) = (Status::Deleted, self.snapshot_id);
                 } else {
-                    entry = self.described(entry);
+                    entry = self.with_all_metrics(entry);
                 }
                 carried.push(entry);
             }
@@ -192,7 +198,7 @@ impl Work<'_> {
         let schema = schema.map_err(|e| Error::internal(format!("writing an Iceberg schema: {e}")))?;
         let (path, location) = self.new_file("metadata", "avro");
         self.made_metadata.push(path.clone());
-        let of = manifest::Of {
+        let header = manifest::ManifestHeader {
             path: location,
             content,
             spec: spec::find(&self.specs, spec)?,
@@ -201,7 +207,7 @@ impl Work<'_> {
             snapshot_id: self.snapshot_id,
             sequence: self.base.metadata.last_sequence_number + 1,
         };
-        let (bytes, file) = manifest::write(of, &entries);
+        let (bytes, file) = manifest::write(header, &entries);
         self.base.store.write(&path, bytes)?;
         entries.retain(|entry| entry.status != Status::Deleted);
         kept.push(Arc::new(Manifest { file, entries }));

@@ -34,7 +34,7 @@ fn metrics_of(data_type: &str, values: &[Value]) -> Metrics {
         Writer::create(&crate::Store::local(&machine.env()), Path::new("f").into(), &columns, 10, &batch)
             .unwrap();
     writer.push(&batch).unwrap();
-    let written = writer.finish("f".into(), Place::default(), None).unwrap();
+    let written = writer.finish("f".into(), FilePartition::default(), None).unwrap();
     assert_eq!(written.file.rows, values.len() as u64);
     assert_eq!(written.row_ids.as_ref().unwrap().rows(), values.len() as u64);
     let found = crate::files::read(&machine.env(), Path::new("f")).unwrap();
@@ -174,7 +174,7 @@ fn a_large_file_has_pages_an_index_and_filters() {
             });
             writer.push(&batch).unwrap();
         }
-        writer.unwrap().finish("f".into(), Place::default(), None).unwrap();
+        writer.unwrap().finish("f".into(), FilePartition::default(), None).unwrap();
         let options = parquet::arrow::arrow_reader::ArrowReaderOptions::new()
             .with_page_index_policy(parquet::file::metadata::PageIndexPolicy::Required);
         let bytes = crate::files::read(&machine.env(), &path).unwrap();
@@ -223,7 +223,7 @@ fn what_grows_from_row_to_row_is_written_as_differences() {
     let store = crate::Store::local(&machine.env());
     let mut writer = Writer::create(&store, Path::new("f").into(), &columns, 2_000, &batch).unwrap();
     writer.push(&batch).unwrap();
-    writer.finish("f".into(), Place::default(), None).unwrap();
+    writer.finish("f".into(), FilePartition::default(), None).unwrap();
     let bytes = crate::files::read(&machine.env(), Path::new("f")).unwrap();
     let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap();
     let encodings: Vec<bool> = reader

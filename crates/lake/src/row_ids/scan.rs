@@ -62,10 +62,10 @@ pub fn scan(
     Ok(())
 }
 
-type Rows = std::ops::Range<u64>;
+type RowRange = std::ops::Range<u64>;
 
 /// Returns the row ranges whose bounds admit a wanted row: pages if their bounds are known, else row groups.
-fn parts_with(metadata: &ParquetMetaData, leaf: usize, wanted: &[RowId]) -> Vec<Rows> {
+fn parts_with(metadata: &ParquetMetaData, leaf: usize, wanted: &[RowId]) -> Vec<RowRange> {
     let may_hold = |least: Option<i64>, most: Option<i64>| match (least, most) {
         (Some(least), Some(most)) => {
             let from = wanted.partition_point(|row| (row.0 as i64) < least);
@@ -73,8 +73,8 @@ fn parts_with(metadata: &ParquetMetaData, leaf: usize, wanted: &[RowId]) -> Vec<
         }
         _ => true,
     };
-    let mut parts: Vec<Rows> = Vec::new();
-    let mut add = |rows: Rows| match parts.last_mut() {
+    let mut parts: Vec<RowRange> = Vec::new();
+    let mut add = |rows: RowRange| match parts.last_mut() {
         _ if rows.is_empty() => {}
         // A damaged index may go backwards.
         Some(last) if last.end >= rows.start => last.end = last.end.max(rows.end),
@@ -112,7 +112,7 @@ fn parts_with(metadata: &ParquetMetaData, leaf: usize, wanted: &[RowId]) -> Vec<
     parts
 }
 
-fn selection(parts: &[Rows]) -> RowSelection {
+fn selection(parts: &[RowRange]) -> RowSelection {
     let mut selectors = Vec::with_capacity(parts.len() * 2);
     let mut at = 0;
     for rows in parts {

@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::Request;
-use lake::{Lacks, Lake};
+use lake::{Lake, MissingChanges};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use table::materializer::Position;
@@ -65,7 +65,7 @@ pub async fn commit(
             }
             if let Some(position) = root.derived(lake::NAME, id).cloned() {
                 let (wanted, found) = (wanted.clone(), position.clone());
-                let look = move || Ok::<_, Error>((Lacks::at(&found, &wanted)?, is_there(&found)?));
+                let look = move || Ok::<_, Error>((MissingChanges::at(&found, &wanted)?, is_there(&found)?));
                 let (lacks, is_there) = app.work.run(look).await??;
                 match lacks.any() {
                     false if is_there => return shown(&position, &principal),

@@ -55,7 +55,7 @@ fn rewrite_commit(catalog: &Catalog, id: i64, change: impl FnOnce(&mut Vec<Entry
     }
     data.retain(|entry| entry.status != Status::Deleted);
     change(&mut data);
-    let of = manifest::Of {
+    let of = manifest::ManifestHeader {
         path: format!("{}/metadata/{id}-m0.avro", metadata.location),
         content: Content::Data,
         spec: find(&specs, 0).unwrap(),

@@ -98,7 +98,7 @@ fn a_partition_field_never_has_the_name_of_another_column() {
     change(&mut metadata, &def);
     let names = |metadata: &Metadata| spec(metadata).1.into_iter().map(|f| f.0).collect::<Vec<_>>();
     assert_eq!(names(&metadata), ["at_day_1000", "user"]);
-    // Of specs that are not in force any more too: files are of them.
+    // Earlier specs change too, because files refer to them.
     lay_out(&mut def, &[], &[]);
     def.alter(&types::AlterAction::RenameColumn { from: "user".into(), to: "who".into() }).unwrap();
     def.add_column("user", &DataType::Int32, true, None).unwrap();
@@ -114,11 +114,11 @@ fn a_partition_field_never_has_the_name_of_another_column() {
 fn the_type_of_a_column_that_is_gone_is_known_as_long_as_a_schema_has_it() {
     let mut table = def(&["user"], &[]);
     let mut metadata = metadata(&table);
-    assert_eq!(metadata.lost_sources(), [0; 0]);
+    assert_eq!(metadata.dropped_source_columns(), [0; 0]);
     lay_out(&mut table, &[], &[]);
     table.alter(&types::AlterAction::DropColumn { name: "user".into(), if_exists: false }).unwrap();
     change(&mut metadata, &table);
-    assert_eq!(metadata.lost_sources(), [17]);
-    assert_eq!(metadata.type_of(17), Some(SingleType::String));
+    assert_eq!(metadata.dropped_source_columns(), [17]);
+    assert_eq!(metadata.type_of(17), Some(PrimitiveType::String));
     assert_eq!(metadata.type_of(99), None);
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use iceberg::checksums::Checksums;
 use iceberg::manifest::{DataFile, Entry, Metrics};
 use iceberg::schema::{Columns, Leaf};
-use iceberg::single::{Single, SingleType};
+use iceberg::single_value::{PrimitiveType, SingleValue};
 use iceberg::spec::{self, Spec};
 use iceberg::transform;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
@@ -19,31 +19,30 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 use types::{Error, ROW_ID, Result, TIME, Transform, parquet_footer};
 
-use super::super::Work;
-use super::super::rows::SCAN_BYTES;
-use super::Rows;
-use super::theirs::{read, refused, why};
+use super::super::CommitBuilder;
+use super::super::new_rows::SCAN_BYTES;
+use super::RowComparison;
+use super::offered_snapshot::{read, refusal_from, refused};
 use super::{pages, statistics};
 use crate::data_file::{count_nans, group_offset, metrics};
-use crate::order::Keys;
+use crate::live_rows::LiveRows;
+use crate::order::SortKeys;
 use crate::row_ids::{self, ids_of};
-use crate::source::Source;
 
-impl Work<'_> {
+impl CommitBuilder<'_> {
     /// Reads a whole file and checks its columns, partition and statistics. Adds its rows to `rows`.
-    pub(super) fn check_file(&mut self, entry: &Entry, rows: &mut Rows) -> Result<DataFile> {
+    pub(super) fn check_file(&mut self, entry: &Entry, rows: &mut RowComparison) -> Result<DataFile> {
         let called = &entry.file.path;
         let path = self.base.local(called)?;
         let bytes = read(self.base, &path, called)?;
-        let told = self.told_of(entry, bytes, rows);
-        told.map_err(|error| match error.kind() {
+        self.check_contents(entry, bytes, rows).map_err(|error| match error.kind() {
             // The message names the file already.
             types::Kind::Conflict => error,
-            _ => why(error, called),
+            _ => refusal_from(error, called),
         })
     }
 
-    fn told_of(&mut self, entry: &Entry, bytes: Bytes, rows: &mut Rows) -> Result<DataFile> {
+    fn check_contents(&mut self, entry: &Entry, bytes: Bytes, rows: &mut RowComparison) -> Result<DataFile> {
         let (file, columns) = (&entry.file, self.columns);
         let refuse = |why: &str| Err(refused(format!("{} {why}", file.path)));
         if bytes.len() as u64 != file.bytes {
@@ -67,28 +66,28 @@ impl Work<'_> {
             (self.tick)(0)?;
         }
         let spec = spec::find(&self.base.specs, file.spec)?;
-        let mut parts = Parts::new(spec, file.partition.values.clone(), columns)?;
+        let mut partition_check = PartitionCheck::new(spec, file.partition.values.clone(), columns)?;
         // The file's claim alone does not count: rows that its writer took for equal are ordered by their ids here.
         let mut in_order = self.sort_order.is_some() && file.sort_order == self.sort_order;
-        let (mut ids, mut seen) = (row_ids::Builder::default(), Seen::new(columns));
-        let mut said = statistics::Check::new(parquet, &leaves, columns);
-        let mut before: Option<Keys> = None;
-        let mut source = Source::open(bytes.clone(), columns.clone(), Vec::new(), SCAN_BYTES)?;
+        let (mut ids, mut observed) = (row_ids::Builder::default(), ObservedValues::new(columns));
+        let mut statistics_check = statistics::StatisticsCheck::new(parquet, &leaves, columns);
+        let mut before: Option<SortKeys> = None;
+        let mut source = LiveRows::open(bytes.clone(), columns.clone(), Vec::new(), SCAN_BYTES)?;
         while let Some(batch) = source.next()? {
-            rows.come(&batch)?;
-            parts.check(&batch)?;
+            rows.add_added(&batch)?;
+            partition_check.check(&batch)?;
             ids.extend(batch.column(0))?;
-            seen.add(columns, &batch)?;
-            said.add(&batch)?;
+            observed.add(columns, &batch)?;
+            statistics_check.add(&batch)?;
             if in_order {
                 let keys = self.order.keys(&batch)?;
-                let follows = |last: &Keys| last.compare(last.len() - 1, &keys, 0).is_lt();
+                let follows = |last: &SortKeys| last.compare(last.len() - 1, &keys, 0).is_lt();
                 in_order = keys.ascend() && before.as_ref().is_none_or(follows);
                 before = Some(keys);
             }
             (self.tick)(0)?;
         }
-        let unbounded = said.finish()?;
+        let unbounded = statistics_check.finish()?;
         if let Some(ids) = ids.finish()? {
             self.base.cache.put(&file.path, Arc::new(ids));
         }
@@ -99,7 +98,7 @@ impl Work<'_> {
             partition: file.partition.clone(),
             rows: file.rows,
             bytes: file.bytes,
-            metrics: seen.metrics(parquet, &leaves, columns, file.rows, &unbounded),
+            metrics: observed.metrics(parquet, &leaves, columns, file.rows, &unbounded),
             split_offsets: parquet.row_groups().iter().map(group_offset).collect(),
             sort_order: file.sort_order.filter(|_| in_order),
             checksums: Some(Checksums::of(&bytes).into()),
@@ -134,7 +133,9 @@ fn leaves_in(found: &SchemaDescriptor, columns: &Columns) -> Result<Vec<Option<L
     }
     let leaf = |leaf: &Leaf| match by_id.get(&leaf.id) {
         None => Ok(None),
-        Some(at) if fits(&found.column(*at), leaf.single) => Ok(Some(Leaf { at: *at, ..leaf.clone() })),
+        Some(at) if fits(&found.column(*at), leaf.primitive_type) => {
+            Ok(Some(Leaf { at: *at, ..leaf.clone() }))
+        }
         Some(at) => {
             let column = found.column(*at);
             let path = column.path().string();
@@ -155,37 +156,37 @@ fn inner_ids(of: &Type) -> Vec<i32> {
 }
 
 /// Returns true if a column's physical type makes its statistics valid bounds of such values.
-fn fits(column: &ColumnDescriptor, single: SingleType) -> bool {
+fn fits(column: &ColumnDescriptor, primitive_type: PrimitiveType) -> bool {
     let (physical, logical) = (column.physical_type(), column.logical_type_ref());
-    match single {
-        SingleType::Bool => physical == Physical::BOOLEAN,
-        SingleType::Int => physical == Physical::INT32,
-        SingleType::Long => matches!(physical, Physical::INT64 | Physical::INT32),
-        SingleType::Float => physical == Physical::FLOAT,
-        SingleType::Double => matches!(physical, Physical::DOUBLE | Physical::FLOAT),
-        SingleType::Decimal { scale, .. } => column.type_scale() == i32::from(scale),
-        SingleType::Date => physical == Physical::INT32 && matches!(logical, Some(LogicalType::Date)),
-        SingleType::Timestamptz => {
+    match primitive_type {
+        PrimitiveType::Bool => physical == Physical::BOOLEAN,
+        PrimitiveType::Int => physical == Physical::INT32,
+        PrimitiveType::Long => matches!(physical, Physical::INT64 | Physical::INT32),
+        PrimitiveType::Float => physical == Physical::FLOAT,
+        PrimitiveType::Double => matches!(physical, Physical::DOUBLE | Physical::FLOAT),
+        PrimitiveType::Decimal { scale, .. } => column.type_scale() == i32::from(scale),
+        PrimitiveType::Date => physical == Physical::INT32 && matches!(logical, Some(LogicalType::Date)),
+        PrimitiveType::Timestamptz => {
             let utc = LogicalType::Timestamp { is_adjusted_to_u_t_c: true, unit: TimeUnit::MICROS };
             physical == Physical::INT64 && logical == Some(&utc)
         }
-        SingleType::String | SingleType::Binary => physical == Physical::BYTE_ARRAY,
-        SingleType::Uuid => physical == Physical::FIXED_LEN_BYTE_ARRAY,
+        PrimitiveType::String | PrimitiveType::Binary => physical == Physical::BYTE_ARRAY,
+        PrimitiveType::Uuid => physical == Physical::FIXED_LEN_BYTE_ARRAY,
     }
 }
 
 /// Observations of a file's values. Bounds of row ids and times are computed from the values, since the lake relies on
 /// them. The bounds of other columns come from the row groups' statistics, which are checked.
-struct Seen {
+struct ObservedValues {
     nans: Vec<u64>,
     ids: (i64, i64),
     times: (i64, i64),
 }
 
-impl Seen {
-    fn new(columns: &Columns) -> Seen {
+impl ObservedValues {
+    fn new(columns: &Columns) -> ObservedValues {
         let none = (i64::MAX, i64::MIN);
-        Seen { nans: vec![0; columns.leaves.len()], ids: none, times: none }
+        ObservedValues { nans: vec![0; columns.leaves.len()], ids: none, times: none }
     }
 
     fn add(&mut self, columns: &Columns, batch: &RecordBatch) -> Result<()> {
@@ -195,7 +196,7 @@ impl Seen {
         let times = times.ok_or_else(|| Error::internal("a batch without times"))?;
         self.times = times.values().iter().fold(self.times, with);
         for (leaf, nans) in columns.leaves.iter().zip(&mut self.nans) {
-            if matches!(leaf.single, SingleType::Float | SingleType::Double) {
+            if matches!(leaf.primitive_type, PrimitiveType::Float | PrimitiveType::Double) {
                 *nans += count_nans(batch, &leaf.path);
             }
         }
@@ -233,19 +234,19 @@ impl Seen {
 }
 
 /// Checks that a file's rows are in the partition that its entry names.
-struct Parts {
+struct PartitionCheck {
     /// Indices of source columns in a batch, with their transforms.
     fields: Vec<(usize, Transform)>,
-    values: Vec<Option<Single>>,
+    values: Vec<Option<SingleValue>>,
     converter: Option<RowConverter>,
 }
 
-impl Parts {
-    fn new(spec: &Spec, said: Vec<Option<Single>>, columns: &Columns) -> Result<Parts> {
+impl PartitionCheck {
+    fn new(spec: &Spec, claimed: Vec<Option<SingleValue>>, columns: &Columns) -> Result<PartitionCheck> {
         let ids = types::schema::column_ids(&columns.arrow);
         let (mut fields, mut values) = (Vec::new(), Vec::new());
         for (at, field) in spec.fields.iter().enumerate() {
-            let value = said.get(at).cloned().flatten();
+            let value = claimed.get(at).cloned().flatten();
             if field.transform == "void" {
                 if value.is_some() {
                     return Err(Error::damaged("it has a value where its partition has none"));
@@ -265,7 +266,7 @@ impl Parts {
             fields.push((column, transform));
             values.push(value);
         }
-        Ok(Parts { fields, values, converter: None })
+        Ok(PartitionCheck { fields, values, converter: None })
     }
 
     fn check(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -281,10 +282,11 @@ impl Parts {
         }
         let converter = self.converter.as_ref().expect("made above");
         let keys = converter.convert_columns(&made).map_err(failed)?;
-        let first = made.iter().map(|array| transform::single(array, 0)).collect::<Result<Vec<_>>>()?;
-        match first == self.values && (1..keys.num_rows()).all(|row| keys.row(row) == keys.row(0)) {
-            true => Ok(()),
-            false => Err(Error::damaged("some of its rows are not in the partition that it says")),
+        let first = made.iter().map(|array| transform::value_at(array, 0)).collect::<Result<Vec<_>>>()?;
+        if first == self.values && (1..keys.num_rows()).all(|row| keys.row(row) == keys.row(0)) {
+            Ok(())
+        } else {
+            Err(Error::damaged("some of its rows are not in the partition that it says"))
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn check(bytes: &Bytes, metadata: &ParquetMetaData, nth: usize) -> Re
             let column = name::printable(&chunk.column_path().string());
             Error::damaged(format!("row group {nth} of its column `{column}`: {why}"))
         };
-        let found = Chunk::walk(bytes, chunk).map_err(|why| wrong(&why))?;
+        let found = ChunkPages::walk(bytes, chunk).map_err(|why| wrong(&why))?;
         if found.rows != group.num_rows().max(0) as u64 {
             return Err(wrong(&format_args!(
                 "the pages have {} rows, and the row group {}",
@@ -31,25 +31,26 @@ pub(super) fn check(bytes: &Bytes, metadata: &ParquetMetaData, nth: usize) -> Re
                 group.num_rows()
             )));
         }
-        let said = metadata.offset_index().and_then(|index| Some(index.get(nth)?.get(at)?.page_locations()));
-        let Some(said) = said else { continue };
+        let indexed =
+            metadata.offset_index().and_then(|index| Some(index.get(nth)?.get(at)?.page_locations()));
+        let Some(indexed) = indexed else { continue };
         if found.is_cut {
             return Err(wrong(&"a page begins within a row, which none may that is in an index of pages"));
         }
-        let pages = said.len().max(found.pages.len());
-        if let Some(page) = (0..pages).find(|page| said.get(*page) != found.pages.get(*page)) {
+        let pages = indexed.len().max(found.pages.len());
+        if let Some(page) = (0..pages).find(|page| indexed.get(*page) != found.pages.get(*page)) {
             return Err(wrong(&format_args!(
                 "page {page} is not where the index of pages says, or has not the rows that it says"
             )));
         }
         let bounds = metadata.column_index().and_then(|index| index.get(nth)?.get(at));
         if let Some(bounds) = bounds.filter(|bounds| !matches!(bounds, ColumnIndexMetaData::NONE))
-            && bounds.num_pages() != said.len() as u64
+            && bounds.num_pages() != indexed.len() as u64
         {
             return Err(wrong(&format_args!(
                 "there are bounds of {} pages, and {} pages",
                 bounds.num_pages(),
-                said.len()
+                indexed.len()
             )));
         }
     }
@@ -58,25 +59,25 @@ pub(super) fn check(bytes: &Bytes, metadata: &ParquetMetaData, nth: usize) -> Re
 
 /// The pages of a column chunk, found by reading from front to back.
 #[derive(Default)]
-struct Chunk {
+struct ChunkPages {
     pages: Vec<PageLocation>,
     rows: u64,
     /// True if a page begins within a row.
     is_cut: bool,
 }
 
-impl Chunk {
-    fn walk(bytes: &Bytes, chunk: &ColumnChunkMetaData) -> std::result::Result<Chunk, String> {
+impl ChunkPages {
+    fn walk(bytes: &Bytes, chunk: &ColumnChunkMetaData) -> std::result::Result<ChunkPages, String> {
         let unreadable = |e: &dyn Display| format!("a page cannot be read: {e}");
         let level_max = chunk.column_descr().max_rep_level();
         let (start, len) = chunk.byte_range();
-        let file = Arc::new(Noting { bytes: bytes.clone(), looked_at: AtomicU64::new(0) });
+        let file = Arc::new(OffsetRecorder { bytes: bytes.clone(), last_offset: AtomicU64::new(0) });
         // The reader uses the number of rows only with a page index, so 0 is passed.
         let pages = SerializedPageReader::new(file.clone(), chunk, 0, None).map_err(|e| unreadable(&e))?;
-        let mut found = Chunk::default();
+        let mut found = ChunkPages::default();
         for page in pages {
             let page = page.map_err(|e| unreadable(&e))?;
-            let begin = file.looked_at.load(Relaxed);
+            let begin = file.last_offset.load(Relaxed);
             found.end_page(begin);
             if page.is_dictionary_page() {
                 continue;
@@ -133,10 +134,7 @@ fn zeros(mut levels: &[u8], level_max: i16, count: u64) -> Option<(u64, bool)> {
     while seen < count {
         let (header, rest) = varint(levels)?;
         let is_run = header & 1 == 0;
-        let bytes = match is_run {
-            true => width.div_ceil(8),
-            false => ((header >> 1) as usize).saturating_mul(width),
-        };
+        let bytes = if is_run { width.div_ceil(8) } else { ((header >> 1) as usize).saturating_mul(width) };
         // The last bit-packed group may be truncated after the last level.
         let (packed, rest) = rest.split_at(bytes.min(rest.len()));
         let there = if is_run { header >> 1 } else { (packed.len() * 8 / width) as u64 };
@@ -144,10 +142,13 @@ fn zeros(mut levels: &[u8], level_max: i16, count: u64) -> Option<(u64, bool)> {
         if packed.is_empty() || taken == 0 {
             return None;
         }
-        let is_zero = |nth: u64| match is_run {
-            true => packed.iter().all(|byte| *byte == 0),
-            false => (nth as usize * width..(nth as usize + 1) * width)
-                .all(|bit| (packed[bit / 8] >> (bit % 8)) & 1 == 0),
+        let is_zero = |nth: u64| {
+            if is_run {
+                packed.iter().all(|byte| *byte == 0)
+            } else {
+                (nth as usize * width..(nth as usize + 1) * width)
+                    .all(|bit| (packed[bit / 8] >> (bit % 8)) & 1 == 0)
+            }
         };
         if seen == 0 {
             is_first = is_zero(0);
@@ -176,22 +177,22 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// Records the offset of the reader's latest page, which Parquet's own reader does not expose.
-struct Noting {
+struct OffsetRecorder {
     bytes: Bytes,
-    looked_at: AtomicU64,
+    last_offset: AtomicU64,
 }
 
-impl Length for Noting {
+impl Length for OffsetRecorder {
     fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 }
 
-impl ChunkReader for Noting {
+impl ChunkReader for OffsetRecorder {
     type T = <Bytes as ChunkReader>::T;
 
     fn get_read(&self, start: u64) -> Parquet<Self::T> {
-        self.looked_at.store(start, Relaxed);
+        self.last_offset.store(start, Relaxed);
         self.bytes.get_read(start)
     }
 

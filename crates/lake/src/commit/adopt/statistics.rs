@@ -14,31 +14,31 @@ use arrow::datatypes::{
     TimestampMicrosecondType,
 };
 use iceberg::schema::{Columns, Leaf};
-use iceberg::single::Single;
-use iceberg::transform::single;
+use iceberg::single_value::SingleValue;
+use iceberg::transform::value_at;
 use parquet::file::metadata::ParquetMetaData;
 use types::{DataType, Error, ROW_ID, Result, Value, name};
 
 use crate::data_file::{bounds, trusted_bounds, values_at};
-use crate::landed::bounds::{bounds_of_page, rows_of_page, zone_of_page};
+use crate::evicted_rows::bounds::{bounds_of_page, rows_of_page, zone_of_page};
 
 /// Compares a file's statistics with its values, batch by batch.
-pub(super) struct Check<'a> {
+pub(super) struct StatisticsCheck<'a> {
     metadata: &'a ParquetMetaData,
-    columns: Vec<Column>,
+    columns: Vec<ColumnCheck>,
     /// Number of rows so far.
     rows: u64,
 }
 
 /// A leaf column, or a field of structs in a column.
-struct Column {
+struct ColumnCheck {
     leaf: Leaf,
     /// Type as which readers interpret the page bounds; `None` if no reader uses them.
     data_type: Option<DataType>,
     /// Pages and row groups that have not ended, in the order of their ends.
     spans: VecDeque<Span>,
-    page: Seen,
-    group: Seen,
+    page: ActualValues,
+    group: ActualValues,
     is_unbounded: bool,
 }
 
@@ -52,26 +52,30 @@ struct Span {
 
 /// Properties of the actual values in a span.
 #[derive(Default)]
-struct Seen {
+struct ActualValues {
     rows: u64,
     nulls: u64,
-    bounds: Option<(Single, Single)>,
+    bounds: Option<(SingleValue, SingleValue)>,
 }
 
 /// Properties of a span according to the file's statistics.
 #[derive(Default)]
-struct Said {
-    min: Option<Single>,
-    max: Option<Single>,
+struct ClaimedStatistics {
+    min: Option<SingleValue>,
+    max: Option<SingleValue>,
     nulls: Option<u64>,
     /// True if the statistics have no bounds because all values are null.
     is_null: bool,
 }
 
-impl<'a> Check<'a> {
+impl<'a> StatisticsCheck<'a> {
     /// Begins a check. `leaves` are the table's leaves that the file has. Its page index must have been checked.
-    pub fn new(metadata: &'a ParquetMetaData, leaves: &[Option<Leaf>], columns: &Columns) -> Check<'a> {
-        let column = |leaf: &Leaf| Column {
+    pub fn new(
+        metadata: &'a ParquetMetaData,
+        leaves: &[Option<Leaf>],
+        columns: &Columns,
+    ) -> StatisticsCheck<'a> {
+        let column = |leaf: &Leaf| ColumnCheck {
             data_type: match leaf.path[..] {
                 [0] => Some(DataType::Int64),
                 [1] => Some(DataType::Timestamp),
@@ -80,11 +84,11 @@ impl<'a> Check<'a> {
             },
             spans: spans(metadata, leaf.at),
             leaf: leaf.clone(),
-            page: Seen::default(),
-            group: Seen::default(),
+            page: ActualValues::default(),
+            group: ActualValues::default(),
             is_unbounded: false,
         };
-        Check { metadata, columns: leaves.iter().flatten().map(column).collect(), rows: 0 }
+        StatisticsCheck { metadata, columns: leaves.iter().flatten().map(column).collect(), rows: 0 }
     }
 
     /// Adds the next rows of the file.
@@ -123,7 +127,7 @@ fn spans(metadata: &ParquetMetaData, leaf: usize) -> VecDeque<Span> {
     spans
 }
 
-impl Column {
+impl ColumnCheck {
     /// Adds rows of the file, the first of which is row `first`.
     fn add(&mut self, metadata: &ParquetMetaData, batch: &RecordBatch, first: u64) -> Result<()> {
         let (array, nulls) = values_at(batch, &self.leaf.path);
@@ -142,11 +146,11 @@ impl Column {
             let rows = (at - first) as usize..(to - first) as usize;
             let nulls = rows.clone().filter(is_null).count() as u64;
             let bounds = match extremes(array, rows.clone().filter(|row| !is_null(row)))? {
-                Some((least, most)) => single(array, least)?.zip(single(array, most)?),
+                Some((least, most)) => value_at(array, least)?.zip(value_at(array, most)?),
                 None => None,
             };
-            for seen in [&mut self.page, &mut self.group] {
-                seen.add(rows.len() as u64, nulls, bounds.as_ref());
+            for actual in [&mut self.page, &mut self.group] {
+                actual.add(rows.len() as u64, nulls, bounds.as_ref());
             }
             at = to;
         }
@@ -154,33 +158,37 @@ impl Column {
 
     /// Compares a page or row group after its last row.
     fn end(&mut self, metadata: &ParquetMetaData, span: Span) -> Result<()> {
-        let (said, seen) = match span.page {
-            Some(page) => (self.said_of_page(metadata, span.group, page), take(&mut self.page)),
-            None => (self.said_of_group(metadata, span.group)?, take(&mut self.group)),
+        let (claimed, actual) = match span.page {
+            Some(page) => (self.claims_of_page(metadata, span.group, page), take(&mut self.page)),
+            None => (self.claims_of_group(metadata, span.group)?, take(&mut self.group)),
         };
-        if let Some(wrong) = said.wrong_of(&seen) {
+        if let Some(wrong) = claimed.first_error(&actual) {
             let place = match span.page {
                 Some(page) => format!("page {page} of row group {}", span.group),
                 None => format!("row group {}", span.group),
             };
-            let column = self.called(metadata, span.group);
+            let column = self.column_name(metadata, span.group);
             return Err(Error::damaged(format!(
                 "{place} says of its column `{column}` that {wrong}; write it with right statistics, or with none"
             )));
         }
         if span.page.is_none() {
-            self.is_unbounded |= seen.bounds.is_some() && said.min.is_none() && said.max.is_none();
+            self.is_unbounded |= actual.bounds.is_some() && claimed.min.is_none() && claimed.max.is_none();
         }
         Ok(())
     }
 
-    fn said_of_page(&self, metadata: &ParquetMetaData, group: usize, page: usize) -> Said {
+    fn claims_of_page(&self, metadata: &ParquetMetaData, group: usize, page: usize) -> ClaimedStatistics {
         let index = metadata.column_index().and_then(|index| index.get(group)?.get(self.leaf.at));
-        let (Some(index), Some(data_type)) = (index, &self.data_type) else { return Said::default() };
+        let (Some(index), Some(data_type)) = (index, &self.data_type) else {
+            return ClaimedStatistics::default();
+        };
         // Lookups of row ids use bounds even where the number of nulls is missing.
-        let Some((min, max)) = bounds_of_page(index, page, data_type) else { return Said::default() };
+        let Some((min, max)) = bounds_of_page(index, page, data_type) else {
+            return ClaimedStatistics::default();
+        };
         let zone = zone_of_page(index, page, data_type);
-        Said {
+        ClaimedStatistics {
             min: min.and_then(value),
             max: max.and_then(value),
             nulls: zone.as_ref().map(|zone| zone.nulls),
@@ -188,33 +196,34 @@ impl Column {
         }
     }
 
-    fn said_of_group(&self, metadata: &ParquetMetaData, group: usize) -> Result<Said> {
+    fn claims_of_group(&self, metadata: &ParquetMetaData, group: usize) -> Result<ClaimedStatistics> {
         let meta = metadata.row_group(group);
         let chunk = meta.column(self.leaf.at);
         if chunk.num_values() != meta.num_rows() {
             return Err(Error::damaged(format!(
                 "row group {group} has {} rows, and says of its column `{}` that it has {} values",
                 meta.num_rows(),
-                self.called(metadata, group),
+                self.column_name(metadata, group),
                 chunk.num_values()
             )));
         }
-        let Some(statistics) = chunk.statistics() else { return Ok(Said::default()) };
+        let Some(statistics) = chunk.statistics() else { return Ok(ClaimedStatistics::default()) };
         // Lookups of row ids use bounds of deprecated statistics too.
-        let (min, max) = match self.leaf.id == ROW_ID.0 as i32 {
-            true => bounds(statistics, self.leaf.single),
-            false => trusted_bounds(statistics, self.leaf.single),
+        let (min, max) = if self.leaf.id == ROW_ID.0 as i32 {
+            bounds(statistics, self.leaf.primitive_type)
+        } else {
+            trusted_bounds(statistics, self.leaf.primitive_type)
         };
-        Ok(Said { min, max, nulls: statistics.null_count_opt(), is_null: false })
+        Ok(ClaimedStatistics { min, max, nulls: statistics.null_count_opt(), is_null: false })
     }
 
-    fn called(&self, metadata: &ParquetMetaData, group: usize) -> String {
+    fn column_name(&self, metadata: &ParquetMetaData, group: usize) -> String {
         name::printable(&metadata.row_group(group).column(self.leaf.at).column_path().string())
     }
 }
 
-impl Seen {
-    fn add(&mut self, rows: u64, nulls: u64, bounds: Option<&(Single, Single)>) {
+impl ActualValues {
+    fn add(&mut self, rows: u64, nulls: u64, bounds: Option<&(SingleValue, SingleValue)>) {
         self.rows += rows;
         self.nulls += nulls;
         let Some((least, most)) = bounds else { return };
@@ -228,42 +237,42 @@ impl Seen {
     }
 }
 
-impl Said {
+impl ClaimedStatistics {
     /// Returns a description of the first wrong statistic.
-    fn wrong_of(&self, seen: &Seen) -> Option<String> {
-        if let Some(nulls) = self.nulls.filter(|nulls| *nulls != seen.nulls) {
-            return Some(format!("{nulls} of its values are null, and {} are", seen.nulls));
+    fn first_error(&self, actual: &ActualValues) -> Option<String> {
+        if let Some(nulls) = self.nulls.filter(|nulls| *nulls != actual.nulls) {
+            return Some(format!("{nulls} of its values are null, and {} are", actual.nulls));
         }
-        if self.is_null && seen.nulls < seen.rows {
+        if self.is_null && actual.nulls < actual.rows {
             return Some("all of its values are null, and some are not".into());
         }
-        let (least, most) = seen.bounds.as_ref()?;
-        let holds = |a: &Single, b: &Single| a.partial_cmp(b).is_some_and(Ordering::is_le);
+        let (least, most) = actual.bounds.as_ref()?;
+        let holds = |a: &SingleValue, b: &SingleValue| a.partial_cmp(b).is_some_and(Ordering::is_le);
         if let Some(min) = self.min.as_ref().filter(|min| !holds(min, least)) {
-            return Some(format!("no value is below {}, and {} is", shown(min), shown(least)));
+            return Some(format!("no value is below {}, and {} is", bound_text(min), bound_text(least)));
         }
         let max = self.max.as_ref().filter(|max| !holds(most, max))?;
-        Some(format!("no value is above {}, and {} is", shown(max), shown(most)))
+        Some(format!("no value is above {}, and {} is", bound_text(max), bound_text(most)))
     }
 }
 
 /// Converts a page bound.
-fn value(bound: Value) -> Option<Single> {
+fn value(bound: Value) -> Option<SingleValue> {
     Some(match bound {
-        Value::Int32(value) | Value::Date(value) => Single::Int(value.into()),
-        Value::Int64(value) | Value::Timestamp(value) => Single::Int(value),
-        Value::String(text) => Single::Bytes(text.into_bytes()),
+        Value::Int32(value) | Value::Date(value) => SingleValue::Int(value.into()),
+        Value::Int64(value) | Value::Timestamp(value) => SingleValue::Int(value),
+        Value::String(text) => SingleValue::Bytes(text.into_bytes()),
         _ => return None,
     })
 }
 
-fn shown(value: &Single) -> String {
+fn bound_text(value: &SingleValue) -> String {
     match value {
-        Single::Bool(value) => value.to_string(),
-        Single::Int(value) => value.to_string(),
-        Single::Float(value) => value.to_string(),
-        Single::Decimal(value) => value.to_string(),
-        Single::Bytes(bytes) => format!("`{}`", name::printable(&String::from_utf8_lossy(bytes))),
+        SingleValue::Bool(value) => value.to_string(),
+        SingleValue::Int(value) => value.to_string(),
+        SingleValue::Float(value) => value.to_string(),
+        SingleValue::Decimal(value) => value.to_string(),
+        SingleValue::Bytes(bytes) => format!("`{}`", name::printable(&String::from_utf8_lossy(bytes))),
     }
 }
 
@@ -273,13 +282,13 @@ fn extremes(array: &ArrayRef, rows: impl Iterator<Item = usize>) -> Result<Optio
     macro_rules! numbers {
         ($of:ty) => {{
             let values = array.as_primitive_opt::<$of>().ok_or_else(unknown)?.values();
-            among(rows, |row| values[row], Ord::cmp)
+            extremes_by(rows, |row| values[row], Ord::cmp)
         }};
     }
     Ok(match array.data_type() {
         Arrow::Boolean => {
             let values = array.as_boolean();
-            among(rows, |row| values.value(row), Ord::cmp)
+            extremes_by(rows, |row| values.value(row), Ord::cmp)
         }
         Arrow::Int32 => numbers!(Int32Type),
         Arrow::Int64 => numbers!(Int64Type),
@@ -288,29 +297,29 @@ fn extremes(array: &ArrayRef, rows: impl Iterator<Item = usize>) -> Result<Optio
         Arrow::Decimal128(..) => numbers!(Decimal128Type),
         Arrow::Float32 => {
             let values = array.as_primitive::<Float32Type>().values();
-            among(rows.filter(|row| !values[*row].is_nan()), |row| values[row], f32::total_cmp)
+            extremes_by(rows.filter(|row| !values[*row].is_nan()), |row| values[row], f32::total_cmp)
         }
         Arrow::Float64 => {
             let values = array.as_primitive::<Float64Type>().values();
-            among(rows.filter(|row| !values[*row].is_nan()), |row| values[row], f64::total_cmp)
+            extremes_by(rows.filter(|row| !values[*row].is_nan()), |row| values[row], f64::total_cmp)
         }
         Arrow::Utf8 => {
             let values = array.as_string::<i32>();
-            among(rows, |row| values.value(row).as_bytes(), |a, b| a.cmp(b))
+            extremes_by(rows, |row| values.value(row).as_bytes(), |a, b| a.cmp(b))
         }
         Arrow::Binary => {
             let values = array.as_binary::<i32>();
-            among(rows, |row| values.value(row), |a, b| a.cmp(b))
+            extremes_by(rows, |row| values.value(row), |a, b| a.cmp(b))
         }
         Arrow::FixedSizeBinary(_) => {
             let values = array.as_fixed_size_binary();
-            among(rows, |row| values.value(row), |a, b| a.cmp(b))
+            extremes_by(rows, |row| values.value(row), |a, b| a.cmp(b))
         }
         _ => return Err(unknown()),
     })
 }
 
-fn among<T>(
+fn extremes_by<T>(
     rows: impl Iterator<Item = usize>,
     value: impl Fn(usize) -> T,
     order: impl Fn(&T, &T) -> Ordering,

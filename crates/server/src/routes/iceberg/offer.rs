@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lake::{Offered, Outcome, Replace};
+use lake::{PendingReplacement, Replacement, ReplacementOutcome};
 use types::{Error, Kind, Principal};
 
 use super::commit::{Commit, own_commit_refused};
@@ -27,8 +27,8 @@ const SHOW_EVERY: Duration = Duration::from_millis(10);
 struct Waiting {
     table: Arc<table::Snapshot>,
     snapshot_id: i64,
-    offered: Offered,
-    outcome: tokio::sync::oneshot::Receiver<Outcome>,
+    offered: PendingReplacement,
+    outcome: tokio::sync::oneshot::Receiver<ReplacementOutcome>,
 }
 
 enum Begun {
@@ -67,7 +67,7 @@ impl Catalog {
         let Found::Own(table) = self.find(&self.state(), principal, &commit.ident)? else {
             return Ok(Begun::No(commit));
         };
-        let replace = Replace::parse(&commit.requirements, &commit.updates);
+        let replace = Replacement::parse(&commit.requirements, &commit.updates);
         let of_own = |error: Error| match error.kind() {
             Kind::Conflict => own_commit_refused(&commit.ident, error.message()),
             _ => error.into(),
@@ -77,7 +77,7 @@ impl Catalog {
         };
         let lake = self.lake_of(&table)?;
         let snapshot_id = replace.snapshot_id;
-        if lake.has_taken(snapshot_id) {
+        if lake.has_adopted(snapshot_id) {
             return shown(&lake).map(Begun::Done);
         }
         let (tell, outcome) = tokio::sync::oneshot::channel();
@@ -99,14 +99,14 @@ impl Catalog {
             Err(_) => outcome.try_recv().ok(),
         };
         match told {
-            Some(Outcome::Taken(version)) => {
+            Some(ReplacementOutcome::Committed(version)) => {
                 let shows = move |catalog: &Catalog| catalog.shows(&table, snapshot_id, version);
                 // The commit exists, even if it cannot be shown.
                 let unknown = || Problem::unknown(&Error::new(Kind::Timeout, "the commit is not shown yet"));
                 self.run(shows).await.map_err(|_| unknown())
             }
-            Some(Outcome::Refused(error)) => Err(refused(ident, error)),
-            Some(Outcome::Unknown(error)) => Err(Problem::unknown(&error)),
+            Some(ReplacementOutcome::Refused(error)) => Err(refused(ident, error)),
+            Some(ReplacementOutcome::Unknown(error)) => Err(Problem::unknown(&error)),
             None => {
                 Err(Problem::unknown(&Error::new(Kind::Timeout, "the lake has not said what became of it")))
             }
@@ -119,7 +119,7 @@ impl Catalog {
         loop {
             let lsn = self.engine.root().lsn();
             let lake = self.lake_of(table)?;
-            if lake.version >= version && lake.has_taken(snapshot_id) {
+            if lake.version >= version && lake.has_adopted(snapshot_id) {
                 return shown(&lake);
             }
             if begun.elapsed() > SHOW_MAX {

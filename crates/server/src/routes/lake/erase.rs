@@ -12,7 +12,7 @@ use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use engine::Erasure;
 use http::Request;
-use lake::{Erased, Lake};
+use lake::{ErasureReport, Lake};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use types::{Error, Kind, Lsn, Principal, Scope, TableDef, TableId, name};
@@ -38,7 +38,7 @@ struct Watched {
     lsn: Lsn,
     local: Arc<Erasure>,
     /// The result in the lake, or `None` if the table has no lake.
-    lake: Option<Arc<OnceLock<types::Result<Erased>>>>,
+    lake: Option<Arc<OnceLock<types::Result<ErasureReport>>>>,
     /// True if a copy of the lake from before it moved elsewhere existed on this machine and was removed.
     old_lake: AtomicBool,
 }
@@ -205,11 +205,11 @@ impl Former {
     }
 
     fn find(&self) -> types::Result<Vec<PathBuf>> {
-        lake::abandoned::find(&self.env, &self.warehouse, self.table, self.written.as_deref())
+        lake::abandoned_lakes::find(&self.env, &self.warehouse, self.table, self.written.as_deref())
     }
 
     fn remove(&self) -> types::Result<bool> {
-        lake::abandoned::remove(&self.env, &self.warehouse, self.table, self.written.as_deref())
+        lake::abandoned_lakes::remove(&self.env, &self.warehouse, self.table, self.written.as_deref())
     }
 }
 
@@ -305,7 +305,7 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
         && let Some(materializer) = app.options.lake.clone()
     {
         let (env, of) = (app.engine.env().clone(), def.clone());
-        if app.work.run(move || materializer.stands(&env, &of)).await?? {
+        if app.work.run(move || materializer.lake_exists(&env, &of)).await?? {
             all.push(json!({
                 "what": "an Iceberg table of it that is not written any more",
                 "until": "its directory in the lake is removed by hand",

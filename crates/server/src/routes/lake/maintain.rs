@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::Request;
-use lake::{Extent, Maintained};
+use lake::{Extent, MaintenanceReport};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
 use types::{Error, Kind, Principal, name};
@@ -59,7 +59,7 @@ pub async fn maintain(
     }
 }
 
-fn report(done: &Maintained) -> Json {
+fn report(done: &MaintenanceReport) -> Json {
     json!({
         "before": extent(&done.before),
         "after": extent(&done.after),
@@ -107,7 +107,7 @@ fn look(app: &Shared, materializer: &lake::Materializer) {
     for table in root.tables() {
         let id = table.def().id;
         let Some(position) = root.derived(lake::NAME, id) else { continue };
-        if materializer.tend(app.engine.env(), id, position) {
+        if materializer.request_due_maintenance(app.engine.env(), id, position) {
             app.engine.hurry(lake::NAME, id);
         }
     }

@@ -171,7 +171,8 @@ pub async fn files(
     };
     let file = |entry: &Entry| {
         let spec = lake.specs().get(&entry.file.spec);
-        let values = spec.map(|spec| iceberg::shown::values(spec, &entry.file.partition)).unwrap_or_default();
+        let values =
+            spec.map(|spec| iceberg::partition_text::values(spec, &entry.file.partition)).unwrap_or_default();
         let partition: serde_json::Map<String, Json> =
             values.into_iter().map(|(name, value)| (name, json!(value))).collect();
         json!({

@@ -13,7 +13,7 @@ use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use engine::View;
 use http::Request;
-use lake::Lacks;
+use lake::MissingChanges;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use table::Snapshot;
@@ -227,7 +227,7 @@ impl Waiter {
             return Ok(false);
         }
         let (found, position) = (table.clone(), position.clone());
-        let lacks = self.app.work.run(move || Lacks::at(&position, &found)).await??;
+        let lacks = self.app.work.run(move || MissingChanges::at(&position, &found)).await??;
         self.lacked = Some(at);
         Ok(!lacks.any())
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use arrow::array::ArrayRef;
 use iceberg::manifest::DataFile;
-use iceberg::single::decimal;
+use iceberg::single_value::decimal_from_bytes;
 use iceberg::spec::{Partition, Spec};
 use iceberg::transform;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
@@ -15,7 +15,7 @@ use table::{LakeFileRange, Zone};
 use types::{ColumnId, DataType, ROW_ID, RowId, Value};
 
 /// Returns the zone of a whole file from its manifest entry. There is none for floats, whose bounds ignore NaNs.
-pub(super) fn of_file(file: &DataFile, column: ColumnId, data_type: &DataType) -> Option<Zone> {
+pub(super) fn zone_of_file(file: &DataFile, column: ColumnId, data_type: &DataType) -> Option<Zone> {
     let id = i32::try_from(column.0).ok()?;
     let metrics = &file.metrics;
     let count =
@@ -45,19 +45,19 @@ fn value(bytes: &[u8], data_type: &DataType) -> Option<Value> {
         DataType::Date => Value::Date(integer()?.try_into().ok()?),
         DataType::Timestamp => Value::Timestamp(integer()?),
         DataType::String => Value::String(std::str::from_utf8(bytes).ok()?.to_owned()),
-        DataType::Decimal { .. } => Value::Decimal(decimal(bytes)?),
+        DataType::Decimal { .. } => Value::Decimal(decimal_from_bytes(bytes)?),
         _ => return None,
     })
 }
 
 /// Returns the zone of the pages that overlap a range of a file, from its page index.
-pub(super) fn of_pages(
+pub(super) fn zone_of_pages(
     footer: &ArrowReaderMetadata,
-    stretch: &LakeFileRange,
+    file_range: &LakeFileRange,
     column: ColumnId,
     data_type: &DataType,
 ) -> Option<Zone> {
-    let rows = stretch.position..stretch.position + u64::from(stretch.rows);
+    let rows = file_range.position..file_range.position + u64::from(file_range.rows);
     let mut zone: Option<Zone> = None;
     let mut add = |index: &ColumnIndexMetaData, page: usize| {
         let Zone { min, max, nulls } = zone_of_page(index, page, data_type)?;
@@ -65,7 +65,7 @@ pub(super) fn of_pages(
             None => Zone { min, max, nulls },
             Some(known) => Zone {
                 max: match (known.min.is_some(), min.is_some()) {
-                    (true, true) => both(known.max, max, greatest)?,
+                    (true, true) => if_both_known(known.max, max, greatest)?,
                     (true, false) => known.max,
                     (false, _) => max,
                 },
@@ -131,7 +131,7 @@ pub(crate) fn bounds_of_page(
 }
 
 /// Combines two bounds; none results if one is unknown.
-fn both(
+fn if_both_known(
     a: Option<Value>,
     b: Option<Value>,
     pick: fn(Value, Value) -> Option<Value>,
@@ -186,7 +186,7 @@ fn each_page(
         info.has_id() && i64::from(info.id()) == i64::from(column.0)
     };
     let root = schema.root_schema().get_fields().iter().position(is_it)?;
-    // Only columns with a single leaf have comparable bounds.
+    // Bounds are comparable only in columns with a single leaf.
     let mut leaves = (0..schema.num_columns()).filter(|leaf| schema.get_column_root_idx(*leaf) == root);
     let leaf = leaves.next()?;
     if leaves.next().is_some() || schema.column(leaf).max_rep_level() > 0 {
@@ -218,25 +218,26 @@ pub(crate) fn rows_of_page(pages: &[PageLocation], page: usize, group: &Range<u6
 }
 
 /// Returns true if a partition cannot contain a value, judged by its bucket.
-pub(super) fn lacks(spec: &Spec, partition: &Partition, column: ColumnId, value: &Value) -> bool {
-    let lacks = |(field, of): (&iceberg::spec::SpecField, &Option<iceberg::single::Single>)| {
-        let count = field.transform.strip_prefix("bucket[")?.strip_suffix(']')?.parse().ok()?;
-        if i64::from(field.source) != i64::from(column.0) {
-            return None;
-        }
-        let data_type = match value {
-            Value::Int32(_) => DataType::Int32,
-            Value::Int64(_) => DataType::Int64,
-            Value::String(_) => DataType::String,
-            Value::Date(_) => DataType::Date,
-            Value::Timestamp(_) => DataType::Timestamp,
-            _ => return None,
+pub(super) fn excludes_value(spec: &Spec, partition: &Partition, column: ColumnId, value: &Value) -> bool {
+    let excludes_value =
+        |(field, of): (&iceberg::spec::SpecField, &Option<iceberg::single_value::SingleValue>)| {
+            let count = field.transform.strip_prefix("bucket[")?.strip_suffix(']')?.parse().ok()?;
+            if i64::from(field.source) != i64::from(column.0) {
+                return None;
+            }
+            let data_type = match value {
+                Value::Int32(_) => DataType::Int32,
+                Value::Int64(_) => DataType::Int64,
+                Value::String(_) => DataType::String,
+                Value::Date(_) => DataType::Date,
+                Value::Timestamp(_) => DataType::Timestamp,
+                _ => return None,
+            };
+            let array: ArrayRef = Value::to_array(std::slice::from_ref(value), &data_type).ok()?;
+            let bucket = transform::apply(types::Transform::Bucket(count), &array).ok()?;
+            let bucket = transform::value_at(&bucket, 0).ok()?;
+            // A partition whose bucket is null contains only nulls.
+            Some(bucket != *of)
         };
-        let array: ArrayRef = Value::to_array(std::slice::from_ref(value), &data_type).ok()?;
-        let bucket = transform::apply(types::Transform::Bucket(count), &array).ok()?;
-        let bucket = transform::single(&bucket, 0).ok()?;
-        // A partition whose bucket is null contains only nulls.
-        Some(bucket != *of)
-    };
-    spec.fields.iter().zip(&partition.values).any(|pair| lacks(pair) == Some(true))
+    spec.fields.iter().zip(&partition.values).any(|pair| excludes_value(pair) == Some(true))
 }

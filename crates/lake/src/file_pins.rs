@@ -10,40 +10,40 @@ use types::TableId;
 use vfs::{Mutex, Rank};
 
 #[derive(Debug)]
-pub(crate) struct Pins(Mutex<Vec<Weak<Pin>>>);
+pub(crate) struct FilePins(Mutex<Vec<Weak<FilePin>>>);
 
 /// A pin on data files of a table. None of them is removed while it lives.
 #[derive(Debug)]
-pub(crate) struct Pin {
+pub(crate) struct FilePin {
     table: TableId,
     files: Vec<PathBuf>,
 }
 
-impl Default for Pins {
+impl Default for FilePins {
     fn default() -> Self {
-        Pins(Mutex::new(Rank::new(67, "lake pins"), Vec::new()))
+        FilePins(Mutex::new(Rank::new(67, "lake pins"), Vec::new()))
     }
 }
 
-impl Pins {
-    pub fn take(&self, table: TableId, files: Vec<PathBuf>) -> Arc<Pin> {
-        let pin = Arc::new(Pin { table, files });
+impl FilePins {
+    pub fn pin(&self, table: TableId, files: Vec<PathBuf>) -> Arc<FilePin> {
+        let pin = Arc::new(FilePin { table, files });
         let mut all = self.0.lock();
         all.retain(|pin| pin.strong_count() > 0);
         all.push(Arc::downgrade(&pin));
         pin
     }
 
-    fn held(&self) -> Vec<Arc<Pin>> {
+    fn live_pins(&self) -> Vec<Arc<FilePin>> {
         self.0.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Returns all pinned files.
-    pub fn files(&self) -> HashSet<PathBuf> {
-        self.held().iter().flat_map(|pin| pin.files.iter().cloned()).collect()
+    pub fn pinned_files(&self) -> HashSet<PathBuf> {
+        self.live_pins().iter().flat_map(|pin| pin.files.iter().cloned()).collect()
     }
 
     pub fn is_held(&self, table: TableId) -> bool {
-        self.held().iter().any(|pin| pin.table == table)
+        self.live_pins().iter().any(|pin| pin.table == table)
     }
 }

@@ -13,27 +13,27 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::PageIndexPolicy;
 use types::{ColumnId, Error, ROW_ID, Result, RowId};
 
-use super::{PART_ROWS, Position, bounds, conform};
-use crate::kept::{Kept, Key, Part};
-use crate::ranges::FileBytes;
-use crate::state::Live;
+use super::{PART_ROWS, PinnedSnapshot, bounds, cast_columns};
+use crate::file_bytes::FileBytes;
+use crate::read_cache::{CacheKey, CachedPart, CachedValue};
+use crate::state::LiveFile;
 
-impl Position {
-    pub(super) fn file(&self, live: &Live) -> Result<FileBytes> {
+impl PinnedSnapshot {
+    pub(super) fn file(&self, live: &LiveFile) -> Result<FileBytes> {
         let path = self.lake.local(&live.path)?;
-        FileBytes::open(&self.lake.store, path, &live.path, &live.entry.file, &self.slots)
+        FileBytes::open(&self.lake.store, path, &live.path, &live.entry.file, &self.cache)
     }
 
     /// Returns the footer if it is in the cache.
-    pub(super) fn known_footer(&self, live: &Live) -> Option<ArrowReaderMetadata> {
-        match self.slots.get(&Key { of: live.path.clone(), part: Part::Footer }) {
-            Some(Kept::Footer(footer)) => Some(footer),
+    pub(super) fn cached_footer(&self, live: &LiveFile) -> Option<ArrowReaderMetadata> {
+        match self.cache.get(&CacheKey { source: live.path.clone(), part: CachedPart::Footer }) {
+            Some(CachedValue::Footer(footer)) => Some(footer),
             _ => None,
         }
     }
 
-    pub(super) fn footer(&self, live: &Live) -> Result<ArrowReaderMetadata> {
-        if let Some(footer) = self.known_footer(live) {
+    pub(super) fn footer(&self, live: &LiveFile) -> Result<ArrowReaderMetadata> {
+        if let Some(footer) = self.cached_footer(live) {
             return Ok(footer);
         }
         let file = self.file(live)?;
@@ -42,19 +42,22 @@ impl Position {
         if footer.metadata().file_metadata().num_rows() != live.entry.file.rows as i64 {
             return Err(Error::damaged("a data file has another number of rows than its manifest says"));
         }
-        self.slots.put(Key { of: live.path.clone(), part: Part::Footer }, Kept::Footer(footer.clone()));
+        self.cache.put(
+            CacheKey { source: live.path.clone(), part: CachedPart::Footer },
+            CachedValue::Footer(footer.clone()),
+        );
         Ok(footer)
     }
 
     /// Returns bounds of the row ids in a range of rows, as tight as they are known without I/O.
-    pub(super) fn known_ids(&self, live: &Live, position: u64, rows: u32) -> (RowId, RowId) {
-        let footer = self.known_footer(live);
+    pub(super) fn known_id_bounds(&self, live: &LiveFile, position: u64, rows: u32) -> (RowId, RowId) {
+        let footer = self.cached_footer(live);
         let known = footer.and_then(|f| bounds::row_ids(&f, position..position + u64::from(rows)));
         known.map_or((live.first, live.last), |(first, last)| (first.max(live.first), last.min(live.last)))
     }
 
     /// Returns the parts that may contain one of these rows, which ascend.
-    pub(super) fn parts_with(&self, live: &Live, rows: &[RowId]) -> Result<Vec<u64>> {
+    pub(super) fn parts_with(&self, live: &LiveFile, rows: &[RowId]) -> Result<Vec<u64>> {
         self.parts(live, |first, last| {
             let from = rows.partition_point(|row| *row < first);
             rows.get(from).is_some_and(|row| *row <= last)
@@ -62,11 +65,11 @@ impl Position {
     }
 
     /// Returns the parts that may contain a row id of a range.
-    pub(super) fn parts_within(&self, live: &Live, rows: &Range<u64>) -> Result<Vec<u64>> {
+    pub(super) fn parts_within(&self, live: &LiveFile, rows: &Range<u64>) -> Result<Vec<u64>> {
         self.parts(live, |first, last| first.0 < rows.end && last.0 >= rows.start)
     }
 
-    fn parts(&self, live: &Live, may: impl Fn(RowId, RowId) -> bool) -> Result<Vec<u64>> {
+    fn parts(&self, live: &LiveFile, may: impl Fn(RowId, RowId) -> bool) -> Result<Vec<u64>> {
         let footer = self.footer(live)?;
         let count = live.entry.file.rows.div_ceil(PART_ROWS);
         let bounds = |nth: u64| {
@@ -80,65 +83,68 @@ impl Position {
         Ok((0..count).filter(is_wanted).collect())
     }
 
-    pub(super) fn row_ids(&self, live: &Live, nth: u64) -> Result<ArrayRef> {
-        self.stored(live, nth, &[ROW_ID], true)?.pop().flatten().ok_or_else(without_ids)
+    pub(super) fn row_ids(&self, live: &LiveFile, nth: u64) -> Result<ArrayRef> {
+        self.stored_columns(live, nth, &[ROW_ID], true)?.pop().flatten().ok_or_else(without_ids)
     }
 
     /// Returns the row ids of a part for a single pass over many parts: the decoded ids are not cached.
-    pub(super) fn row_ids_once(&self, live: &Live, nth: u64) -> Result<ArrayRef> {
-        self.stored(live, nth, &[ROW_ID], false)?.pop().flatten().ok_or_else(without_ids)
+    pub(super) fn row_ids_uncached(&self, live: &LiveFile, nth: u64) -> Result<ArrayRef> {
+        self.stored_columns(live, nth, &[ROW_ID], false)?.pop().flatten().ok_or_else(without_ids)
     }
 
     /// Returns the row ids and the columns of a part together.
-    pub(super) fn with_row_ids(
+    pub(super) fn columns_with_row_ids(
         &self,
-        live: &Live,
+        live: &LiveFile,
         nth: u64,
         wanted: &[(ColumnId, Arrow)],
     ) -> Result<(ArrayRef, Vec<Option<ArrayRef>>)> {
         let ids: Vec<ColumnId> = std::iter::once(ROW_ID).chain(wanted.iter().map(|(id, _)| *id)).collect();
-        let mut stored = self.stored(live, nth, &ids, true)?;
+        let mut stored = self.stored_columns(live, nth, &ids, true)?;
         let columns = stored.split_off(1);
-        Ok((stored.pop().flatten().ok_or_else(without_ids)?, conform(columns, wanted)?))
+        Ok((stored.pop().flatten().ok_or_else(without_ids)?, cast_columns(columns, wanted)?))
     }
 
     pub(super) fn columns(
         &self,
-        live: &Live,
+        live: &LiveFile,
         nth: u64,
         wanted: &[(ColumnId, Arrow)],
     ) -> Result<Vec<Option<ArrayRef>>> {
         let ids: Vec<ColumnId> = wanted.iter().map(|(id, _)| *id).collect();
-        conform(self.stored(live, nth, &ids, true)?, wanted)
+        cast_columns(self.stored_columns(live, nth, &ids, true)?, wanted)
     }
 
-    pub(super) fn columns_once(
+    pub(super) fn columns_uncached(
         &self,
-        live: &Live,
+        live: &LiveFile,
         nth: u64,
         wanted: &[(ColumnId, Arrow)],
     ) -> Result<Vec<Option<ArrayRef>>> {
         let ids: Vec<ColumnId> = wanted.iter().map(|(id, _)| *id).collect();
-        conform(self.stored(live, nth, &ids, false)?, wanted)
+        cast_columns(self.stored_columns(live, nth, &ids, false)?, wanted)
     }
 
     /// Returns columns of a part in their stored types; `None` for a column that the file lacks.
-    fn stored(
+    fn stored_columns(
         &self,
-        live: &Live,
+        live: &LiveFile,
         nth: u64,
         wanted: &[ColumnId],
         keeps: bool,
     ) -> Result<Vec<Option<ArrayRef>>> {
-        let key = |id: ColumnId| Key { of: live.path.clone(), part: Part::Column { nth, column: id.0 } };
+        let key = |id: ColumnId| CacheKey {
+            source: live.path.clone(),
+            part: CachedPart::Column { nth, column: id.0 },
+        };
         let mut all: Vec<Option<ArrayRef>> = Vec::with_capacity(wanted.len());
         for id in wanted {
-            all.push(match self.slots.get(&key(*id)) {
-                Some(Kept::Column(array)) => Some(array),
+            all.push(match self.cache.get(&key(*id)) {
+                Some(CachedValue::Column(array)) => Some(array),
                 _ => None,
             });
         }
-        self.slots.found.fetch_add(all.iter().flatten().count() as u64, Relaxed);
+        self.cache.found.fetch_add(all.iter().flatten().count() as u64, Relaxed);
         if all.iter().all(Option::is_some) {
             return Ok(all);
         }
@@ -159,12 +165,12 @@ impl Position {
         if roots.is_empty() {
             return Ok(all);
         }
-        let arrays = self.unpack(live, footer.clone(), nth, &roots)?;
+        let arrays = self.decode(live, footer.clone(), nth, &roots)?;
         for (id, known) in wanted.iter().zip(&mut all) {
             let at = place(*id).and_then(|root| roots.binary_search(&root).ok());
             if let (None, Some(at)) = (&known, at) {
                 if keeps {
-                    self.slots.put(key(*id), Kept::Column(arrays[at].clone()));
+                    self.cache.put(key(*id), CachedValue::Column(arrays[at].clone()));
                 }
                 *known = Some(arrays[at].clone());
             }
@@ -172,9 +178,9 @@ impl Position {
         Ok(all)
     }
 
-    fn unpack(
+    fn decode(
         &self,
-        live: &Live,
+        live: &LiveFile,
         footer: ArrowReaderMetadata,
         nth: u64,
         roots: &[usize],
@@ -196,8 +202,8 @@ impl Position {
         let mask = ProjectionMask::roots(footer.parquet_schema(), roots.iter().copied());
         let selection: RowSelection =
             vec![RowSelector::skip(skip as usize), RowSelector::select(count)].into();
-        self.slots.row_groups.fetch_add(groups.len() as u64, Relaxed);
-        self.slots.parts.fetch_add(1, Relaxed);
+        self.cache.row_groups.fetch_add(groups.len() as u64, Relaxed);
+        self.cache.parts.fetch_add(1, Relaxed);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), footer)
             .with_projection(mask)
             .with_row_groups(groups)
@@ -218,7 +224,7 @@ impl Position {
         };
         let arrays = (0..roots.len()).map(column).collect::<Result<Vec<ArrayRef>>>()?;
         let bytes: usize = arrays.iter().map(|array| array.get_array_memory_size()).sum();
-        self.slots.unpacked.fetch_add(bytes as u64, Relaxed);
+        self.cache.decoded_bytes.fetch_add(bytes as u64, Relaxed);
         Ok(arrays)
     }
 }

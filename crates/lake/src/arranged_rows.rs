@@ -13,40 +13,39 @@ use iceberg::transform;
 use types::{Error, Result, RowId};
 
 use crate::commit::bytes_of;
-use crate::order::Order;
+use crate::order::RowOrder;
 
 /// A set of rows in memory and the order in which they are written.
-pub(crate) struct Arranged {
+pub(crate) struct ArrangedRows {
     batches: Vec<RecordBatch>,
-    pub runs: Vec<Run>,
+    pub runs: Vec<PartitionRows>,
     /// Number of rows from the front that were arranged: all of them, or those before the first row of a partition beyond
     /// the limit.
     pub rows: usize,
 }
 
 /// The rows of one partition.
-pub(crate) struct Run {
+pub(crate) struct PartitionRows {
     pub partition: Arc<Partition>,
     /// Batch and row number of each row, in order; `None` stands for all rows in their present order.
     picked: Option<Vec<(u32, u32)>>,
 }
 
-impl Arranged {
+impl ArrangedRows {
     /// Arranges rows, which may come in any order, into `partitions_max` partitions at most.
     pub fn of(
         columns: &Columns,
-        order: &Order,
+        order: &RowOrder,
         batches: Vec<RecordBatch>,
         partitions_max: usize,
-    ) -> Result<Arranged> {
+    ) -> Result<ArrangedRows> {
         let mut rows = batches.iter().map(RecordBatch::num_rows).sum();
-        let mut runs = match columns.layout.partitions.is_empty() {
-            true => {
-                let all = (0..batches.len())
-                    .flat_map(|at| (0..batches[at].num_rows()).map(move |row| (at as u32, row as u32)));
-                vec![Run { partition: Arc::default(), picked: Some(all.collect()) }]
-            }
-            false => partition(columns, &batches, partitions_max, &mut rows)?,
+        let mut runs = if columns.layout.partitions.is_empty() {
+            let all = (0..batches.len())
+                .flat_map(|at| (0..batches[at].num_rows()).map(move |row| (at as u32, row as u32)));
+            vec![PartitionRows { partition: Arc::default(), picked: Some(all.collect()) }]
+        } else {
+            partition(columns, &batches, partitions_max, &mut rows)?
         };
         let keys = batches.iter().map(|batch| order.keys(batch)).collect::<Result<Vec<_>>>()?;
         for run in &mut runs {
@@ -66,18 +65,18 @@ impl Arranged {
         {
             run.picked = None;
         }
-        Ok(Arranged { batches, runs, rows })
+        Ok(ArrangedRows { batches, runs, rows })
     }
 
     /// Returns the number of rows in a run.
-    pub fn count(&self, run: &Run) -> usize {
+    pub fn count(&self, run: &PartitionRows) -> usize {
         run.picked.as_ref().map_or(self.rows, Vec::len)
     }
 
     /// Passes the rows of a run to `each`, up to `batch_rows` at a time.
     pub fn each(
         &self,
-        run: &Run,
+        run: &PartitionRows,
         batch_rows: usize,
         each: &mut dyn FnMut(&RecordBatch) -> Result<()>,
     ) -> Result<()> {
@@ -97,7 +96,7 @@ impl Arranged {
     }
 
     /// Returns the id of the first row that was not arranged; `None` if all were.
-    pub fn first_left(&self) -> Option<RowId> {
+    pub fn first_unarranged(&self) -> Option<RowId> {
         let mut before = self.rows;
         self.batches.iter().find_map(|batch| {
             let id = batch.column(0).as_primitive::<Int64Type>().values().get(before).copied();
@@ -120,12 +119,12 @@ fn partition(
     batches: &[RecordBatch],
     partitions_max: usize,
     rows: &mut usize,
-) -> Result<Vec<Run>> {
+) -> Result<Vec<PartitionRows>> {
     let failed = |e: arrow::error::ArrowError| Error::internal(format!("partitioning rows: {e}"));
     let partitions = &columns.layout.partitions;
     let mut converter: Option<RowConverter> = None;
     let mut known: HashMap<Vec<u8>, usize> = HashMap::new();
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<PartitionRows> = Vec::new();
     let mut taken = 0;
     for (at, batch) in batches.iter().enumerate() {
         let values = partitions
@@ -150,9 +149,9 @@ fn partition(
                     return Ok(runs);
                 }
                 None => {
-                    let of = values.iter().map(|array| transform::single(array, row));
+                    let of = values.iter().map(|array| transform::value_at(array, row));
                     let partition = Arc::new(Partition::new(of.collect::<Result<_>>()?));
-                    runs.push(Run { partition, picked: Some(Vec::new()) });
+                    runs.push(PartitionRows { partition, picked: Some(Vec::new()) });
                     known.insert(key.as_ref().to_vec(), runs.len() - 1);
                     runs.len() - 1
                 }

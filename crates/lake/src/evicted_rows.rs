@@ -1,14 +1,14 @@
 //! Reads rows whose local segments were evicted, from the Iceberg snapshot that the reader pins.
 //!
 //! The unit of reading is a part: 16,384 rows of a file, as many as a page has. It is decoded column by column and kept in
-//! a cache (`kept.rs`). A scan reads files in their own order and decodes each part once. A lookup by row id reads the
+//! a cache (`read_cache.rs`). A scan reads files in their own order and decodes each part once. A lookup by row id reads the
 //! parts whose row-id bounds admit the id: a file in row-id order has each id in one part. A file sorted by other columns
 //! may have them in all parts. A reader that takes rows of such files in row-id order gets them from windows: a window
 //! holds a large range of ids, collected in one pass over the files and sorted. So a file is decoded once for each window
 //! that contains rows of it, however small the reader's requests are.
 
 pub(crate) mod bounds;
-mod part;
+mod file_part;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -21,82 +21,82 @@ use arrow::datatypes::DataType as Arrow;
 use table::{BATCH_ROWS, LakeFileRange, LakeRows, LakeSnapshot, Zone};
 use types::{ColumnId, DataType, Error, Result, RowId, Value};
 
-use crate::kept::{Kept, Key, Part, Slots};
-use crate::pins::Pin;
+use crate::file_pins::FilePin;
+use crate::live_rows::as_type;
+use crate::read_cache::{CacheKey, CachedPart, CachedValue, ReadCache};
 use crate::row_ids::ids_of;
-use crate::source::as_type;
-use crate::state::{Lake, Live};
+use crate::state::{Lake, LiveFile};
 
 /// Rows of a part, the same as of a page.
 pub(crate) const PART_ROWS: u64 = if cfg!(test) { 32 } else { 16 << 10 };
 /// Number of rows in one request from which the reader is assumed to read in row-id order.
 const RUN_ROWS: usize = if cfg!(test) { 16 } else { 1_024 };
 /// Factor by which the requested rows may be sparser than consecutive ones in such a request.
-const RUN_GAPS: u64 = 16;
+const RUN_SPARSENESS_MAX: u64 = 16;
 /// Number of parts, beyond those that the rows would fill, from which a file counts as sorted by something else.
 const SCATTERED_PARTS: usize = 4;
 /// Row ids in a window, at least and at most.
 const WINDOW_ROWS_MIN: u64 = BATCH_ROWS as u64;
 const WINDOW_ROWS_MAX: u64 = 512 << 10;
 /// Approximate factor by which rows are larger in memory than in files.
-const UNPACKED: u64 = 4;
+const EXPANSION_FACTOR: u64 = 4;
 
 /// A pinned snapshot of a lake; see the module.
-pub(crate) struct Position {
+pub(crate) struct PinnedSnapshot {
     lake: Arc<Lake>,
-    slots: Arc<Slots>,
+    cache: Arc<ReadCache>,
     /// Cache key of the windows. The table's id is part of it, since another table may have had the same directory.
     name: Arc<str>,
     window_rows: u64,
-    _pin: Arc<Pin>,
+    _pin: Arc<FilePin>,
 }
 
-impl fmt::Debug for Position {
+impl fmt::Debug for PinnedSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Position(row {}, {})", self.lake.row, self.name)
+        write!(f, "PinnedSnapshot(row {}, {})", self.lake.row, self.name)
     }
 }
 
-impl Position {
+impl PinnedSnapshot {
     /// Pins the data files of a lake.
-    pub fn of(lake: Arc<Lake>, slots: Arc<Slots>) -> Result<Position> {
+    pub fn of(lake: Arc<Lake>, cache: Arc<ReadCache>) -> Result<PinnedSnapshot> {
         let files = lake.data.iter().map(|live| lake.local(&live.path)).collect::<Result<Vec<_>>>()?;
-        let pin = lake.cache.1.take(lake.metadata.table_id().unwrap_or_default(), files);
+        let pin = lake.cache.pins.pin(lake.metadata.table_id().unwrap_or_default(), files);
         let rows: u64 = lake.data.iter().map(|live| live.entry.file.rows).sum();
         let bytes: u64 = lake.data.iter().map(|live| live.entry.file.bytes).sum();
-        let row_bytes = (bytes * UNPACKED / rows.max(1)).max(8);
-        let wanted = (slots.bytes_max() as u64 / 8 / row_bytes).clamp(WINDOW_ROWS_MIN, WINDOW_ROWS_MAX);
+        let row_bytes = (bytes * EXPANSION_FACTOR / rows.max(1)).max(8);
+        let wanted = (cache.bytes_max() as u64 / 8 / row_bytes).clamp(WINDOW_ROWS_MIN, WINDOW_ROWS_MAX);
         // A power of two aligns windows, so that neighbouring requests share one.
         let window_rows = 1 << wanted.ilog2();
         let name = format!("{:?} {:?}", lake.metadata.table_id(), lake.snapshot_id()).into();
-        Ok(Position { lake, slots, name, window_rows, _pin: pin })
+        Ok(PinnedSnapshot { lake, cache, name, window_rows, _pin: pin })
     }
 
-    fn live(&self, file: usize) -> Result<&Arc<Live>> {
+    fn live(&self, file: usize) -> Result<&Arc<LiveFile>> {
         self.lake.data.get(file).ok_or_else(|| Error::internal("a file of another position was asked for"))
     }
 
     fn fetch_from(
         &self,
         file: usize,
-        left: &mut Left<'_>,
+        lookup: &mut RowLookup<'_>,
         wanted: &[(ColumnId, Arrow)],
         found: &mut Vec<LakeRows>,
     ) -> Result<()> {
         let live = &self.lake.data[file];
-        let parts = self.parts_with(live, left.rows)?;
+        let parts = self.parts_with(live, lookup.rows)?;
         for nth in parts {
-            if left.count == 0 {
+            if lookup.count == 0 {
                 break;
             }
             let ids = self.row_ids(live, nth)?;
-            let picks = left.pick(ids_of(&ids)?)?;
+            let picks = lookup.pick(ids_of(&ids)?)?;
             if picks.is_empty() {
                 continue;
             }
             let picks = UInt32Array::from(picks);
             let columns = self.columns(live, nth, wanted)?;
-            found.push(picked(&ids, &columns, |array| take(array, &picks, None))?);
+            found.push(select_rows(&ids, &columns, |array| take(array, &picks, None))?);
         }
         Ok(())
     }
@@ -108,9 +108,12 @@ impl Position {
             id.0.hash(&mut hasher);
             arrow.hash(&mut hasher);
         }
-        let key = Key { of: self.name.clone(), part: Part::Window { nth, columns: hasher.finish() } };
-        if let Some(Kept::Window(found)) = self.slots.get(&key) {
-            self.slots.found.fetch_add(1, Relaxed);
+        let key = CacheKey {
+            source: self.name.clone(),
+            part: CachedPart::Window { nth, columns: hasher.finish() },
+        };
+        if let Some(CachedValue::Window(found)) = self.cache.get(&key) {
+            self.cache.found.fetch_add(1, Relaxed);
             return Ok(found);
         }
         let rows = nth * self.window_rows..(nth + 1) * self.window_rows;
@@ -120,23 +123,23 @@ impl Position {
                 continue;
             }
             for part in self.parts_within(live, &rows)? {
-                let ids = self.row_ids_once(live, part)?;
+                let ids = self.row_ids_uncached(live, part)?;
                 let mask: BooleanArray =
                     ids_of(&ids)?.iter().map(|id| Some(rows.contains(&(*id as u64)))).collect();
                 if mask.true_count() == 0 {
                     continue;
                 }
-                let columns = self.columns_once(live, part, wanted)?;
-                pieces.push(picked(&ids, &columns, |array| filter(array, &mask))?);
+                let columns = self.columns_uncached(live, part, wanted)?;
+                pieces.push(select_rows(&ids, &columns, |array| filter(array, &mask))?);
             }
         }
-        let found = Arc::new(in_order(pieces, wanted)?);
-        self.slots.put(key, Kept::Window(found.clone()));
+        let found = Arc::new(sort_by_row_id(pieces, wanted)?);
+        self.cache.put(key, CachedValue::Window(found.clone()));
         Ok(found)
     }
 
     /// Returns rows by way of the windows that contain them.
-    fn out_of_windows(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<LakeRows>> {
+    fn fetch_from_windows(&self, rows: &[RowId], wanted: &[(ColumnId, Arrow)]) -> Result<Vec<LakeRows>> {
         let mut all = Vec::new();
         for rows in rows.chunk_by(|a, b| a.0 / self.window_rows == b.0 / self.window_rows) {
             let window = self.window(rows[0].0 / self.window_rows, wanted)?;
@@ -144,13 +147,13 @@ impl Position {
             let picks = rows.iter().filter_map(|row| ids.binary_search(&(row.0 as i64)).ok());
             let picks = UInt32Array::from_iter_values(picks.map(|at| at as u32));
             let ids: ArrayRef = Arc::new(window.row_ids.clone());
-            all.push(picked(&ids, &window.columns, |array| take(array, &picks, None))?);
+            all.push(select_rows(&ids, &window.columns, |array| take(array, &picks, None))?);
         }
         Ok(all)
     }
 
     /// Returns true if reading these rows in their order would decode most of a file repeatedly.
-    fn is_scattered(&self, live: &Live, rows: &[RowId]) -> Result<bool> {
+    fn is_scattered(&self, live: &LiveFile, rows: &[RowId]) -> Result<bool> {
         let from = rows.partition_point(|row| *row < live.first);
         let count = rows[from..].partition_point(|row| *row <= live.last);
         if count < RUN_ROWS / 4 {
@@ -161,7 +164,7 @@ impl Position {
     }
 }
 
-impl LakeSnapshot for Position {
+impl LakeSnapshot for PinnedSnapshot {
     fn row(&self) -> RowId {
         self.lake.row
     }
@@ -177,49 +180,49 @@ impl LakeSnapshot for Position {
         let mut all = Vec::new();
         for (file, live) in self.lake.data.iter().enumerate().filter(|(_, live)| live.first <= last) {
             let data = &live.entry.file;
-            let row_bytes = (data.bytes * UNPACKED / data.rows.max(1)).max(8);
+            let row_bytes = (data.bytes * EXPANSION_FACTOR / data.rows.max(1)).max(8);
             let mut position = 0;
             while position < data.rows {
                 let rows = (data.rows - position).min(PART_ROWS.min(BATCH_ROWS as u64)) as u32;
-                let (first_row, last_row) = self.known_ids(live, position, rows);
+                let (first_row, last_row) = self.known_id_bounds(live, position, rows);
                 let bytes = row_bytes * u64::from(rows);
                 all.push(LakeFileRange { file, position, rows, first_row, last_row, bytes });
                 position += u64::from(rows);
             }
         }
-        all.retain(|stretch| stretch.first_row <= last);
+        all.retain(|file_range| file_range.first_row <= last);
         all
     }
 
-    fn zone(&self, stretch: &LakeFileRange, column: ColumnId, data_type: &DataType) -> Option<Zone> {
-        let live = self.lake.data.get(stretch.file)?;
-        let known = self.known_footer(live);
-        let of_pages = known.and_then(|footer| bounds::of_pages(&footer, stretch, column, data_type));
-        of_pages.or_else(|| bounds::of_file(&live.entry.file, column, data_type))
+    fn zone(&self, file_range: &LakeFileRange, column: ColumnId, data_type: &DataType) -> Option<Zone> {
+        let live = self.lake.data.get(file_range.file)?;
+        let known = self.cached_footer(live);
+        let of_pages = known.and_then(|footer| bounds::zone_of_pages(&footer, file_range, column, data_type));
+        of_pages.or_else(|| bounds::zone_of_file(&live.entry.file, column, data_type))
     }
 
-    fn lacks(&self, stretch: &LakeFileRange, column: ColumnId, value: &Value) -> bool {
-        let Some(live) = self.lake.data.get(stretch.file) else { return false };
+    fn lacks(&self, file_range: &LakeFileRange, column: ColumnId, value: &Value) -> bool {
+        let Some(live) = self.lake.data.get(file_range.file) else { return false };
         let file = &live.entry.file;
         let Some(spec) = self.lake.specs.get(&file.spec) else { return false };
-        bounds::lacks(spec, &file.partition, column, value)
+        bounds::excludes_value(spec, &file.partition, column, value)
     }
 
-    fn read_bounds(&self, stretch: &LakeFileRange) -> Result<()> {
-        let live = self.live(stretch.file)?;
+    fn read_bounds(&self, file_range: &LakeFileRange) -> Result<()> {
+        let live = self.live(file_range.file)?;
         self.footer(live).map(drop).map_err(|e| e.with("file", &live.path))
     }
 
-    fn read(&self, stretch: &LakeFileRange, wanted: &[(ColumnId, Arrow)]) -> Result<LakeRows> {
-        let live = self.live(stretch.file)?;
+    fn read(&self, file_range: &LakeFileRange, wanted: &[(ColumnId, Arrow)]) -> Result<LakeRows> {
+        let live = self.live(file_range.file)?;
         let read = || {
-            let nth = stretch.position / PART_ROWS;
-            let (offset, len) = ((stretch.position % PART_ROWS) as usize, stretch.rows as usize);
-            let (ids, columns) = self.with_row_ids(live, nth, wanted)?;
+            let nth = file_range.position / PART_ROWS;
+            let (offset, len) = ((file_range.position % PART_ROWS) as usize, file_range.rows as usize);
+            let (ids, columns) = self.columns_with_row_ids(live, nth, wanted)?;
             if ids.len() < offset + len {
                 return Err(Error::damaged("fewer rows in a part of a data file than its manifest says"));
             }
-            picked(&ids, &columns, |array| Ok(array.slice(offset, len)))
+            select_rows(&ids, &columns, |array| Ok(array.slice(offset, len)))
         };
         read().map_err(|e: Error| e.with("file", &live.path))
     }
@@ -231,21 +234,21 @@ impl LakeSnapshot for Position {
             .collect();
         // Files with the narrowest bounds come first.
         files.sort_by_key(|file| self.lake.data[*file].last.0.saturating_sub(self.lake.data[*file].first.0));
-        if rows.len() >= RUN_ROWS && last.0 - first.0 < RUN_GAPS * rows.len() as u64 {
+        if rows.len() >= RUN_ROWS && last.0 - first.0 < RUN_SPARSENESS_MAX * rows.len() as u64 {
             for file in &files {
                 let live = &self.lake.data[*file];
                 if self.is_scattered(live, rows).map_err(|e| e.with("file", &live.path))? {
-                    return self.out_of_windows(rows, wanted);
+                    return self.fetch_from_windows(rows, wanted);
                 }
             }
         }
-        let mut left = Left { rows, found: vec![false; rows.len()], count: rows.len() };
+        let mut lookup = RowLookup { rows, found: vec![false; rows.len()], count: rows.len() };
         let mut found = Vec::new();
         for file in files {
-            if left.count == 0 {
+            if lookup.count == 0 {
                 break;
             }
-            let fetched = self.fetch_from(file, &mut left, wanted, &mut found);
+            let fetched = self.fetch_from(file, &mut lookup, wanted, &mut found);
             fetched.map_err(|e| e.with("file", &self.lake.data[file].path))?;
         }
         Ok(found)
@@ -253,13 +256,13 @@ impl LakeSnapshot for Position {
 }
 
 /// The rows that a lookup has not found yet.
-struct Left<'a> {
+struct RowLookup<'a> {
     rows: &'a [RowId],
     found: Vec<bool>,
     count: usize,
 }
 
-impl Left<'_> {
+impl RowLookup<'_> {
     /// Marks the ids that are looked for as found, and returns their indices in `ids`.
     fn pick(&mut self, ids: &[i64]) -> Result<Vec<u32>> {
         let mut picks = Vec::new();
@@ -276,7 +279,7 @@ impl Left<'_> {
 }
 
 /// Selects rows of a part.
-fn picked(
+fn select_rows(
     ids: &ArrayRef,
     columns: &[Option<ArrayRef>],
     pick: impl Fn(&dyn Array) -> std::result::Result<ArrayRef, arrow::error::ArrowError>,
@@ -292,7 +295,7 @@ fn picked(
 
 /// Sorts all rows by id. A column that some files lack is null in their rows: it has no initial value, or the lake would
 /// have rewritten the files.
-fn in_order(pieces: Vec<LakeRows>, wanted: &[(ColumnId, Arrow)]) -> Result<LakeRows> {
+fn sort_by_row_id(pieces: Vec<LakeRows>, wanted: &[(ColumnId, Arrow)]) -> Result<LakeRows> {
     let failed = |e| Error::internal(format!("ordering rows of the lake: {e}"));
     let ids: Vec<i64> = pieces.iter().flat_map(|piece| piece.row_ids.values().iter().copied()).collect();
     let mut order: Vec<u32> = (0..ids.len() as u32).collect();
@@ -321,7 +324,10 @@ fn in_order(pieces: Vec<LakeRows>, wanted: &[(ColumnId, Arrow)]) -> Result<LakeR
 }
 
 /// Casts columns to their types in the table.
-fn conform(columns: Vec<Option<ArrayRef>>, wanted: &[(ColumnId, Arrow)]) -> Result<Vec<Option<ArrayRef>>> {
+fn cast_columns(
+    columns: Vec<Option<ArrayRef>>,
+    wanted: &[(ColumnId, Arrow)],
+) -> Result<Vec<Option<ArrayRef>>> {
     let column = |(column, (_, arrow)): (Option<ArrayRef>, &(ColumnId, Arrow))| {
         column.map(|array| as_type(&array, arrow)).transpose()
     };

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use types::{Error, Result, RowId};
 
 use crate::row_ids::{self, MAPPED_ROWS_MAX, RowIds};
-use crate::state::{Lake, Live};
+use crate::state::{Lake, LiveFile};
 
 /// Rows of a file per requested row, from which only pages that may contain a requested row are read.
 const ROWS_FOR_ONE: u64 = 64 << 10;
@@ -16,7 +16,7 @@ impl Lake {
     /// ascend and be in the lake. Files with overlapping bounds are searched in order: those with cached row ids first,
     /// then the smaller ones.
     pub(crate) fn locate(&self, rows: &[RowId]) -> Result<Vec<(usize, Vec<u64>)>> {
-        let within = |live: &Live| {
+        let within = |live: &LiveFile| {
             let from = rows.partition_point(|row| *row < live.first);
             let to = rows.partition_point(|row| *row <= live.last);
             from..to.max(from)
@@ -38,7 +38,7 @@ impl Lake {
             }
             let wanted: Vec<RowId> = left.iter().map(|nth| rows[*nth]).collect();
             let mut positions = Vec::new();
-            self.positions_in(live, &wanted, &mut |nth, position| {
+            self.find_in_file(live, &wanted, &mut |nth, position| {
                 found[left[nth]] = true;
                 positions.push(position);
             })?;
@@ -58,7 +58,12 @@ impl Lake {
     }
 
     /// Calls `each` with the index in `wanted` and the position of each wanted row in a file. `wanted` must ascend.
-    fn positions_in(&self, live: &Live, wanted: &[RowId], each: &mut dyn FnMut(usize, u64)) -> Result<()> {
+    fn find_in_file(
+        &self,
+        live: &LiveFile,
+        wanted: &[RowId],
+        each: &mut dyn FnMut(usize, u64),
+    ) -> Result<()> {
         let in_file = |e: Error| e.with("file", &live.path);
         let rows = live.entry.file.rows;
         let few = rows / ROWS_FOR_ONE > wanted.len() as u64;
@@ -86,7 +91,7 @@ impl Lake {
     }
 
     /// Reads and caches the row ids of a file. Returns `None` for an unsorted file that is too large for a map.
-    fn read_row_ids(&self, live: &Live) -> Result<Option<Arc<RowIds>>> {
+    fn read_row_ids(&self, live: &LiveFile) -> Result<Option<Arc<RowIds>>> {
         let Some(ids) = RowIds::of_file(self.data_file(live)?)? else { return Ok(None) };
         if ids.rows() != live.entry.file.rows {
             return Err(Error::damaged("a data file has another number of rows than its manifest says"));
@@ -97,7 +102,7 @@ impl Lake {
     }
 
     /// Reads a data file and compares it with its checksums.
-    pub(crate) fn data_file(&self, live: &Live) -> Result<Bytes> {
-        self.file(&live.entry.file)
+    pub(crate) fn data_file(&self, live: &LiveFile) -> Result<Bytes> {
+        self.read_verified(&live.entry.file)
     }
 }

@@ -1,7 +1,7 @@
 //! The table that owns a directory of the warehouse, and leases to work in it.
 //!
-//! Directories are named after tables, and a name is free as soon as its table is dropped. Work that is still under way for
-//! the dropped table (a commit, the removal of files or of its lake) must not meet the table that was created after it,
+//! Directories are named after tables, and a name is free as soon as its table is dropped. Work for the dropped table may
+//! still be under way: a commit, or the removal of its files. It must not touch the files of a newer table with that name,
 //! since both use the same names of metadata files.
 
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use types::TableId;
 use vfs::{Condvar, Mutex, Rank};
 
 #[derive(Debug)]
-pub(crate) struct Owners {
-    by_dir: Mutex<BTreeMap<PathBuf, Owner>>,
+pub(crate) struct DirLeases {
+    by_dir: Mutex<BTreeMap<PathBuf, DirOwner>>,
     freed: Condvar,
 }
 
 #[derive(Debug)]
-struct Owner {
+struct DirOwner {
     /// The newest table that took the directory.
     table: TableId,
     is_busy: bool,
@@ -25,52 +25,52 @@ struct Owner {
 
 /// The exclusive right to work in a directory, until dropped.
 #[derive(Debug)]
-pub(crate) struct Lease<'a> {
-    owners: &'a Owners,
+pub(crate) struct DirLease<'a> {
+    leases: &'a DirLeases,
     dir: PathBuf,
     /// True if the directory has no owner afterwards.
-    pub ends: bool,
+    pub releases_dir: bool,
 }
 
-impl Default for Owners {
+impl Default for DirLeases {
     fn default() -> Self {
         let by_dir = Mutex::new(Rank::new(65, "lake directories"), BTreeMap::new());
-        Owners { by_dir, freed: Condvar::new() }
+        DirLeases { by_dir, freed: Condvar::new() }
     }
 }
 
-impl Owners {
+impl DirLeases {
     /// Waits for the lease on a directory. Returns `None` if a later table owns it, which means that `table` was dropped.
-    pub fn take(&self, dir: &Path, table: TableId) -> Option<Lease<'_>> {
+    pub fn take(&self, dir: &Path, table: TableId) -> Option<DirLease<'_>> {
         let mut by_dir = self.by_dir.lock();
         loop {
             match by_dir.get_mut(dir) {
                 None => {
-                    by_dir.insert(dir.to_owned(), Owner { table, is_busy: true });
+                    by_dir.insert(dir.to_owned(), DirOwner { table, is_busy: true });
                     break;
                 }
                 Some(owner) if owner.table > table => return None,
                 Some(owner) if owner.is_busy => self.freed.wait(&mut by_dir),
                 Some(owner) => {
-                    *owner = Owner { table, is_busy: true };
+                    *owner = DirOwner { table, is_busy: true };
                     break;
                 }
             }
         }
-        Some(Lease { owners: self, dir: dir.to_owned(), ends: false })
+        Some(DirLease { leases: self, dir: dir.to_owned(), releases_dir: false })
     }
 }
 
-impl Drop for Lease<'_> {
+impl Drop for DirLease<'_> {
     fn drop(&mut self) {
-        let mut by_dir = self.owners.by_dir.lock();
+        let mut by_dir = self.leases.by_dir.lock();
         match by_dir.get_mut(&self.dir) {
-            Some(_) if self.ends => drop(by_dir.remove(&self.dir)),
+            Some(_) if self.releases_dir => drop(by_dir.remove(&self.dir)),
             Some(owner) => owner.is_busy = false,
             None => {}
         }
         drop(by_dir);
-        self.owners.freed.notify_all();
+        self.leases.freed.notify_all();
     }
 }
 
@@ -84,15 +84,15 @@ mod tests {
     #[test]
     fn one_works_at_a_time_and_a_later_table_takes_over() {
         let _limit = testkit::limit(60);
-        let owners = Arc::new(Owners::default());
+        let leases = Arc::new(DirLeases::default());
         let dir = Path::new("lake/main/t");
-        let old = owners.take(dir, TableId(7)).unwrap();
-        assert!(owners.take(Path::new("lake/main/u"), TableId(3)).is_some(), "another directory");
+        let old = leases.take(dir, TableId(7)).unwrap();
+        assert!(leases.take(Path::new("lake/main/u"), TableId(3)).is_some(), "another directory");
         let is_done = Arc::new(AtomicBool::new(false));
         let later = std::thread::spawn({
-            let (owners, is_done) = (owners.clone(), is_done.clone());
+            let (leases, is_done) = (leases.clone(), is_done.clone());
             move || {
-                let _new = owners.take(dir, TableId(8)).unwrap();
+                let _new = leases.take(dir, TableId(8)).unwrap();
                 assert!(is_done.load(Ordering::Acquire), "while another worked there");
             }
         });
@@ -100,10 +100,10 @@ mod tests {
         is_done.store(true, Ordering::Release);
         drop(old);
         later.join().unwrap();
-        assert!(owners.take(dir, TableId(7)).is_none(), "it was dropped");
-        let mut last = owners.take(dir, TableId(8)).unwrap();
-        last.ends = true;
+        assert!(leases.take(dir, TableId(7)).is_none(), "it was dropped");
+        let mut last = leases.take(dir, TableId(8)).unwrap();
+        last.releases_dir = true;
         drop(last);
-        assert!(owners.by_dir.lock().get(dir).is_none());
+        assert!(leases.by_dir.lock().get(dir).is_none());
     }
 }

@@ -19,7 +19,7 @@ const MANIFESTS_MAX: usize = 10_000;
 const FILES_MAX: usize = 1 << 20;
 
 /// The files of another program's snapshot.
-pub(super) struct Theirs {
+pub(super) struct OfferedSnapshot {
     /// Entries by path, in the form that our manifests use.
     pub data: BTreeMap<String, Entry>,
     pub deletes: BTreeMap<String, Entry>,
@@ -30,18 +30,19 @@ pub(super) struct Theirs {
     is_local: bool,
 }
 
-impl Theirs {
-    pub fn read(base: &Lake, list: &str) -> Result<Theirs> {
-        let mut theirs = Theirs {
+impl OfferedSnapshot {
+    pub fn read(base: &Lake, list: &str) -> Result<OfferedSnapshot> {
+        let mut offered = OfferedSnapshot {
             data: BTreeMap::new(),
             deletes: BTreeMap::new(),
             manifests: HashSet::new(),
             metadata: Vec::new(),
             is_local: base.metadata.location.starts_with('/'),
         };
-        let list_path = theirs.place(base, list, "metadata", ".avro")?;
-        let manifests = manifest::read_list(&read(base, &list_path, list)?).map_err(|e| why(e, list))?;
-        theirs.metadata.push(list_path);
+        let list_path = offered.checked_path(base, list, "metadata", ".avro")?;
+        let manifests =
+            manifest::read_list(&read(base, &list_path, list)?).map_err(|e| refusal_from(e, list))?;
+        offered.metadata.push(list_path);
         if manifests.len() > MANIFESTS_MAX {
             return Err(refused(format!(
                 "it has {} manifests, and may have {MANIFESTS_MAX}",
@@ -49,33 +50,33 @@ impl Theirs {
             )));
         }
         for mut file in manifests {
-            file.path = theirs.plain(&file.path).to_owned();
-            if !theirs.manifests.insert(file.path.clone()) {
+            file.path = offered.lake_path(&file.path).to_owned();
+            if !offered.manifests.insert(file.path.clone()) {
                 return Err(refused(format!("it names {} twice", file.path)));
             }
-            if base.emptied.iter().any(|path| **path == *file.path) {
+            if base.emptied_manifests.iter().any(|path| **path == *file.path) {
                 continue;
             }
             let known = base.manifests.iter().find(|known| known.file.path == file.path);
             let entries = match known {
                 Some(known) => known.entries.clone(),
                 None => {
-                    let path = theirs.place(base, &file.path, "metadata", ".avro")?;
+                    let path = offered.checked_path(base, &file.path, "metadata", ".avro")?;
                     let bytes = read(base, &path, &file.path)?;
-                    theirs.metadata.push(path);
-                    manifest::read(&bytes, &file, &base.specs).map_err(|e| why(e, &file.path))?
+                    offered.metadata.push(path);
+                    manifest::read(&bytes, &file, &base.specs).map_err(|e| refusal_from(e, &file.path))?
                 }
             };
             for entry in entries.into_iter().filter(|entry| entry.status != Status::Deleted) {
-                theirs.add(base, entry)?;
+                offered.add(base, entry)?;
             }
         }
-        Ok(theirs)
+        Ok(offered)
     }
 
     fn add(&mut self, base: &Lake, mut entry: Entry) -> Result<()> {
-        let path = self.plain(&entry.file.path).to_owned();
-        self.place(base, &path, "data", ".parquet")?;
+        let path = self.lake_path(&entry.file.path).to_owned();
+        self.checked_path(base, &path, "data", ".parquet")?;
         if path != entry.file.path {
             Arc::make_mut(&mut entry.file).path = path.clone();
         }
@@ -86,14 +87,15 @@ impl Theirs {
         if of.insert(path, entry).is_some_and(|twice| twice.file.content == Content::Data) {
             return Err(refused("it names a data file twice"));
         }
-        match self.data.len() + self.deletes.len() > FILES_MAX {
-            true => Err(refused(format!("it has more than {FILES_MAX} files"))),
-            false => Ok(()),
+        if self.data.len() + self.deletes.len() > FILES_MAX {
+            Err(refused(format!("it has more than {FILES_MAX} files")))
+        } else {
+            Ok(())
         }
     }
 
     /// Returns a path in the lake's form: some programs name local files by URIs.
-    pub fn plain<'p>(&self, path: &'p str) -> &'p str {
+    pub fn lake_path<'p>(&self, path: &'p str) -> &'p str {
         match path.strip_prefix("file:") {
             Some(rest) if self.is_local => rest.strip_prefix("//").unwrap_or(rest),
             _ => path,
@@ -101,8 +103,8 @@ impl Theirs {
     }
 
     /// Returns the local path of a file. Refuses one outside the given directory of the table, or without the given ending.
-    fn place(&self, base: &Lake, path: &str, dir: &str, ending: &str) -> Result<PathBuf> {
-        let local = base.local(self.plain(path)).ok();
+    fn checked_path(&self, base: &Lake, path: &str, dir: &str, ending: &str) -> Result<PathBuf> {
+        let local = base.local(self.lake_path(path)).ok();
         let fits = |local: &PathBuf| local.starts_with(base.dir.join(dir)) && path.ends_with(ending);
         local.filter(fits).ok_or_else(|| {
             let location = &base.metadata.location;
@@ -113,11 +115,11 @@ impl Theirs {
 
 /// Reads a file of another program; `called` is its name in error messages.
 pub(super) fn read(base: &Lake, path: &std::path::Path, called: &str) -> Result<Bytes> {
-    let bytes = base.store.len(path).map_err(|e| why(e, called))?;
+    let bytes = base.store.len(path).map_err(|e| refusal_from(e, called))?;
     if bytes > BYTES_MAX {
         return Err(refused(format!("{called} has {bytes} bytes, and may have {BYTES_MAX}")));
     }
-    base.store.read(path).map_err(|e| why(e, called))
+    base.store.read(path).map_err(|e| refusal_from(e, called))
 }
 
 pub(super) fn refused(why: impl AsRef<str>) -> Error {
@@ -125,7 +127,7 @@ pub(super) fn refused(why: impl AsRef<str>) -> Error {
 }
 
 /// Turns an error caused by a file of another program into the reason of a refusal.
-pub(super) fn why(error: Error, called: &str) -> Error {
+pub(super) fn refusal_from(error: Error, called: &str) -> Error {
     let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>());
     let why: Cow<str> = match (error.kind(), source.map(io::Error::kind)) {
         (Kind::Io, Some(io::ErrorKind::NotFound)) => "is not there".into(),

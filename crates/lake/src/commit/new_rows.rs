@@ -9,35 +9,36 @@ use iceberg::spec::Partition;
 use table::Snapshot;
 use types::{Result, RowId};
 
-use super::Work;
-use super::output::Output;
-use crate::arrange::Arranged;
-use crate::data_file::Place;
+use super::CommitBuilder;
+use super::output::PartitionWriter;
+use crate::arranged_rows::ArrangedRows;
+use crate::data_file::FilePartition;
 
 /// Approximate bytes of rows that are read and written at a time.
 pub(super) const SCAN_BYTES: u64 = 8 << 20;
 
-impl Work<'_> {
+impl CommitBuilder<'_> {
     /// Returns the spec and partition of new files.
-    pub(super) fn place(&self, partition: Arc<Partition>) -> Place {
-        Place { spec: self.next.default_spec_id, partition }
+    pub(super) fn target_partition(&self, partition: Arc<Partition>) -> FilePartition {
+        FilePartition { spec: self.next.default_spec_id, partition }
     }
 
     /// Writes the live rows from `first` to `last`, up to the limit of one commit. Also returns the last row that was
     /// considered.
     pub(super) fn land_rows(&mut self, first: RowId, last: RowId) -> Result<(Vec<Entry>, RowId)> {
-        match self.columns.layout.is_plain() {
-            true => self.land_as_they_are(first, last),
-            false => self.land_arranged(first, last),
+        if self.columns.layout.is_plain() {
+            self.land_in_id_order(first, last)
+        } else {
+            self.land_arranged(first, last)
         }
     }
 
     /// Writes rows in the order of their ids, batch by batch.
-    fn land_as_they_are(&mut self, first: RowId, last: RowId) -> Result<(Vec<Entry>, RowId)> {
-        let mut rows = Rows::of(self.table, first, last);
+    fn land_in_id_order(&mut self, first: RowId, last: RowId) -> Result<(Vec<Entry>, RowId)> {
+        let mut rows = LiveRowScan::of(self.table, first, last);
         let bytes_max = self.options.commit_bytes_max;
-        let place = self.place(Arc::default());
-        let mut output = Output::new(self, place, (last.0 + 1).saturating_sub(first.0));
+        let place = self.target_partition(Arc::default());
+        let mut output = PartitionWriter::new(self, place, (last.0 + 1).saturating_sub(first.0));
         while rows.taken < bytes_max
             && let Some(batch) = rows.next()?
         {
@@ -49,7 +50,7 @@ impl Work<'_> {
     /// Writes each partition's rows into a sorted file of its own. All rows of the commit are in memory at once; the files
     /// are written one after the other.
     fn land_arranged(&mut self, first: RowId, last: RowId) -> Result<(Vec<Entry>, RowId)> {
-        let mut rows = Rows::of(self.table, first, last);
+        let mut rows = LiveRowScan::of(self.table, first, last);
         let bytes_max = self.options.commit_bytes_max.min(self.options.arrange_bytes);
         let mut batches = Vec::new();
         while rows.taken < bytes_max
@@ -58,17 +59,17 @@ impl Work<'_> {
             batches.push(batch);
             (self.tick)(0)?;
         }
-        let arranged = Arranged::of(self.columns, &self.order, batches, self.options.partitions_max)?;
+        let arranged = ArrangedRows::of(self.columns, &self.order, batches, self.options.partitions_max)?;
         let entries = self.write_arranged(&arranged)?;
-        Ok((entries, arranged.first_left().map_or(rows.reached(), |left| RowId(left.0 - 1))))
+        Ok((entries, arranged.first_unarranged().map_or(rows.reached(), |left| RowId(left.0 - 1))))
     }
 
-    pub(super) fn write_arranged(&mut self, arranged: &Arranged) -> Result<Vec<Entry>> {
+    pub(super) fn write_arranged(&mut self, arranged: &ArrangedRows) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         let batch_rows = arranged.batch_rows(SCAN_BYTES);
         for run in &arranged.runs {
-            let place = self.place(run.partition.clone());
-            let mut output = Output::new(self, place, arranged.count(run) as u64);
+            let place = self.target_partition(run.partition.clone());
+            let mut output = PartitionWriter::new(self, place, arranged.count(run) as u64);
             arranged.each(run, batch_rows, &mut |batch| output.push(batch, true))?;
             entries.extend(output.finish()?);
         }
@@ -77,7 +78,7 @@ impl Work<'_> {
 }
 
 /// Reads the live rows of a range, batch by batch.
-struct Rows<'a> {
+struct LiveRowScan<'a> {
     table: &'a Snapshot,
     next: RowId,
     last: RowId,
@@ -86,11 +87,11 @@ struct Rows<'a> {
     taken: u64,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> LiveRowScan<'a> {
     fn of(table: &'a Snapshot, first: RowId, last: RowId) -> Self {
         // Rows from several batches are joined in memory, so their number is bounded by bytes.
         let batch_rows = (SCAN_BYTES / table.row_bytes().max(1)).clamp(1, table::BATCH_ROWS as u64) as usize;
-        Rows { table, next: first, last, batch_rows, taken: 0 }
+        LiveRowScan { table, next: first, last, batch_rows, taken: 0 }
     }
 
     fn next(&mut self) -> Result<Option<RecordBatch>> {

@@ -17,9 +17,9 @@ use parquet::file::metadata::{
 use parquet::file::writer::SerializedFileWriter;
 use types::{Error, Result};
 
-use crate::data_file::{self, Place, Written};
+use crate::data_file::{self, FilePartition, WrittenFile};
 use crate::page_checksums;
-use crate::parquet_writer::Finished;
+use crate::parquet_writer::FinishedFile;
 use crate::row_ids::RowIds;
 use crate::store::{Sink, Store};
 
@@ -28,7 +28,7 @@ use crate::store::{Sink, Store};
 const GROUP_BYTES_MIN: u64 = if cfg!(test) { 4 << 10 } else { 8 << 20 };
 
 /// A file that can be spliced.
-pub(crate) struct Piece {
+pub(crate) struct SpliceInput {
     bytes: Bytes,
     metadata: ParquetMetaData,
     row_ids: RowIds,
@@ -41,14 +41,14 @@ pub(crate) fn is_large(file: &DataFile) -> bool {
     file.bytes >= GROUP_BYTES_MIN * file.split_offsets.len() as u64
 }
 
-impl Piece {
+impl SpliceInput {
     /// Prepares a file; `None` if it has to be decoded. `row_ids` are those of its rows, if they are cached.
     pub fn of(
         bytes: Bytes,
         file: &DataFile,
         row_ids: Option<&RowIds>,
         columns: &Columns,
-    ) -> Result<Option<Piece>> {
+    ) -> Result<Option<SpliceInput>> {
         // The full list of page encodings is needed: readers skip more in a chunk whose pages all use the dictionary.
         let options = ParquetMetaDataOptions::new().with_encoding_stats_as_mask(false);
         let reader = ParquetMetaDataReader::new()
@@ -74,17 +74,14 @@ impl Piece {
         }
         let told = |leaf: &iceberg::schema::Leaf| {
             let told = file.metrics.nans.iter().find(|(id, _)| *id == leaf.id);
-            match leaf.single.is_float() {
-                true => u64::try_from(told?.1).ok(),
-                false => Some(0),
-            }
+            if leaf.primitive_type.is_float() { u64::try_from(told?.1).ok() } else { Some(0) }
         };
         let nans: Option<Vec<u64>> = columns.leaves.iter().map(told).collect();
-        Ok(nans.map(|nans| Piece { bytes, metadata, row_ids, nans }))
+        Ok(nans.map(|nans| SpliceInput { bytes, metadata, row_ids, nans }))
     }
 }
 
-impl Piece {
+impl SpliceInput {
     fn chunk(&self, column: &ColumnChunkMetaData) -> Option<&[u8]> {
         let from = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
         let end = from.checked_add(column.compressed_size())?;
@@ -93,26 +90,26 @@ impl Piece {
 }
 
 /// Writes a data file by splicing others.
-pub(crate) struct Splice<'a> {
+pub(crate) struct SpliceWriter<'a> {
     columns: &'a Columns,
     parquet: SerializedFileWriter<Sink>,
     row_ids: RowIds,
     nans: Vec<u64>,
 }
 
-impl<'a> Splice<'a> {
+impl<'a> SpliceWriter<'a> {
     /// Creates the file. `rows` is an upper estimate of the number of rows.
-    pub fn create(store: &Store, path: PathBuf, columns: &'a Columns, rows: u64) -> Result<Splice<'a>> {
+    pub fn create(store: &Store, path: PathBuf, columns: &'a Columns, rows: u64) -> Result<SpliceWriter<'a>> {
         let (schema, properties) =
             (columns.parquet.root_schema_ptr(), data_file::properties(columns, rows, None));
         let parquet =
             SerializedFileWriter::new(store.sink(path)?, schema, properties.into()).map_err(parquet_error)?;
-        Ok(Splice { columns, parquet, row_ids: RowIds::default(), nans: vec![0; columns.leaves.len()] })
+        Ok(SpliceWriter { columns, parquet, row_ids: RowIds::default(), nans: vec![0; columns.leaves.len()] })
     }
 
     /// Appends the rows of a file, whose ids must be above all before. `tick` is called with the bytes written since its
     /// last call.
-    pub fn push(&mut self, piece: &Piece, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+    pub fn push(&mut self, piece: &SpliceInput, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         let missing = || Error::damaged("a data file without an index of its pages");
         let (columns, offsets) = (piece.metadata.column_index(), piece.metadata.offset_index());
         let (columns, offsets) = columns.zip(offsets).ok_or_else(missing)?;
@@ -157,13 +154,18 @@ impl<'a> Splice<'a> {
     }
 
     /// Finishes the file. `location` is its path in manifests, `sort_order` the order of its rows.
-    pub fn finish(mut self, location: String, place: Place, sort_order: Option<i32>) -> Result<Written> {
+    pub fn finish(
+        mut self,
+        location: String,
+        place: FilePartition,
+        sort_order: Option<i32>,
+    ) -> Result<WrittenFile> {
         let metadata = self.parquet.finish().map_err(parquet_error)?;
         let sink = self.parquet.inner_mut();
         let checksums = sink.finish()?;
-        let finished = Finished { metadata, bytes: sink.len(), checksums };
+        let finished = FinishedFile { metadata, bytes: sink.len(), checksums };
         let file =
-            data_file::described(finished, &self.columns.leaves, &self.nans, location, place, sort_order);
-        Ok(Written { file, row_ids: Some(self.row_ids.into()) })
+            data_file::describe(finished, &self.columns.leaves, &self.nans, location, place, sort_order);
+        Ok(WrittenFile { file, row_ids: Some(self.row_ids.into()) })
     }
 }

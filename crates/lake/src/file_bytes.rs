@@ -13,19 +13,19 @@ use parquet::errors::{ParquetError, Result as Parquet};
 use parquet::file::reader::{ChunkReader, Length};
 use types::{Error, Result};
 
-use crate::kept::{Kept, Key, Part, Slots};
+use crate::read_cache::{CacheKey, CachedPart, CachedValue, ReadCache};
 use crate::store::Store;
 
 /// Bytes of one request to a store. The columns of a part are close to each other. Each such range has a checksum.
-const PIECE_BYTES: u64 = CHUNK_BYTES;
+const RANGE_BYTES: u64 = CHUNK_BYTES;
 
 /// Duration of a failed request from which the store counts as unavailable, and the longest pause after it.
-const LONG: Duration = Duration::from_secs(1);
-const AWAY_MAX: Duration = Duration::from_secs(10);
+const SLOW_ANSWER: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(crate) struct FileBytes {
-    source: Source,
+    location: FileLocation,
     len: u64,
     /// Checksums of the file, if they are known.
     checksums: Option<Arc<Checksums>>,
@@ -34,9 +34,9 @@ pub(crate) struct FileBytes {
 }
 
 #[derive(Clone)]
-enum Source {
+enum FileLocation {
     Mapped(Bytes),
-    Elsewhere { store: Store, path: PathBuf, of: Arc<str>, slots: Arc<Slots> },
+    Remote { store: Store, path: PathBuf, name: Arc<str>, cache: Arc<ReadCache> },
 }
 
 impl FileBytes {
@@ -44,20 +44,21 @@ impl FileBytes {
     pub fn open(
         store: &Store,
         path: PathBuf,
-        of: &Arc<str>,
+        name: &Arc<str>,
         file: &DataFile,
-        slots: &Arc<Slots>,
+        cache: &Arc<ReadCache>,
     ) -> Result<FileBytes> {
-        let source = match store.is_remote() {
-            false => Source::Mapped(store.read(&path)?),
-            true => Source::Elsewhere { store: store.clone(), path, of: of.clone(), slots: slots.clone() },
+        let location = if store.is_remote() {
+            FileLocation::Remote { store: store.clone(), path, name: name.clone(), cache: cache.clone() }
+        } else {
+            FileLocation::Mapped(store.read(&path)?)
         };
-        if let Source::Mapped(bytes) = &source
+        if let FileLocation::Mapped(bytes) = &location
             && bytes.len() as u64 != file.bytes
         {
             return Err(Error::damaged("a data file is not as long as its manifest says"));
         }
-        Ok(FileBytes { source, len: file.bytes, checksums: file.checksums.clone(), failed: Arc::default() })
+        Ok(FileBytes { location, len: file.bytes, checksums: file.checksums.clone(), failed: Arc::default() })
     }
 
     /// Returns the cause of an error of Parquet's reader.
@@ -71,18 +72,18 @@ impl FileBytes {
     fn range(&self, start: u64, len: u64) -> Result<Bytes> {
         let end = start.checked_add(len).filter(|end| *end <= self.len);
         let end = end.ok_or_else(|| Error::damaged("a data file ends before what its footer names"))?;
-        match &self.source {
-            Source::Mapped(bytes) => {
+        match &self.location {
+            FileLocation::Mapped(bytes) => {
                 if let Some(checksums) = &self.checksums {
                     checksums.compare_once(bytes, start..end)?;
                 }
                 Ok(bytes.slice(start as usize..end as usize))
             }
-            Source::Elsewhere { .. } if len == 0 => Ok(Bytes::new()),
-            Source::Elsewhere { .. } => {
-                let (first, last) = (start / PIECE_BYTES, (end - 1) / PIECE_BYTES);
+            FileLocation::Remote { .. } if len == 0 => Ok(Bytes::new()),
+            FileLocation::Remote { .. } => {
+                let (first, last) = (start / RANGE_BYTES, (end - 1) / RANGE_BYTES);
                 let piece = |nth: u64| -> Result<Bytes> {
-                    let (begin, bytes) = (nth * PIECE_BYTES, self.piece(nth)?);
+                    let (begin, bytes) = (nth * RANGE_BYTES, self.fetch_range(nth)?);
                     let from = start.saturating_sub(begin).min(bytes.len() as u64) as usize;
                     let to = (end - begin).min(bytes.len() as u64) as usize;
                     Ok(bytes.slice(from..to.max(from)))
@@ -99,28 +100,28 @@ impl FileBytes {
         }
     }
 
-    fn piece(&self, nth: u64) -> Result<Bytes> {
-        let Source::Elsewhere { store, path, of, slots } = &self.source else {
+    fn fetch_range(&self, nth: u64) -> Result<Bytes> {
+        let FileLocation::Remote { store, path, name, cache } = &self.location else {
             return Err(Error::internal("a piece of a mapped file was asked for"));
         };
-        let key = Key { of: of.clone(), part: Part::Bytes { nth } };
-        if let Some(Kept::Bytes(bytes)) = slots.get(&key) {
+        let key = CacheKey { source: name.clone(), part: CachedPart::Bytes { nth } };
+        if let Some(CachedValue::Bytes(bytes)) = cache.get(&key) {
             return Ok(bytes);
         }
-        let start = nth * PIECE_BYTES;
-        let len = PIECE_BYTES.min(self.len.saturating_sub(start));
-        let bytes = asked(store, slots, || store.read_range(path, start, len))?;
+        let start = nth * RANGE_BYTES;
+        let len = RANGE_BYTES.min(self.len.saturating_sub(start));
+        let bytes = request(store, cache, || store.read_range(path, start, len))?;
         if bytes.len() as u64 != len {
             return Err(Error::damaged("a data file is not as long as its manifest says"));
         }
         if let Some(checksums) = &self.checksums {
             checksums.compare_chunk(nth, &bytes)?;
         }
-        slots.put(key, Kept::Bytes(bytes.clone()));
+        cache.put(key, CachedValue::Bytes(bytes.clone()));
         Ok(bytes)
     }
 
-    fn noted(&self, start: u64, len: u64) -> Parquet<Bytes> {
+    fn range_noting_failure(&self, start: u64, len: u64) -> Parquet<Bytes> {
         self.range(start, len).map_err(|error| {
             let _ = self.failed.set(error.clone());
             ParquetError::External(Box::new(error))
@@ -130,22 +131,22 @@ impl FileBytes {
 
 /// Makes a request unless the store is in its pause. After one reader waited long in vain, others fail at once for as long,
 /// because their threads are needed elsewhere.
-fn asked<T>(store: &Store, slots: &Slots, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+fn request<T>(store: &Store, cache: &ReadCache, read: impl FnOnce() -> Result<T>) -> Result<T> {
     let now = || store.env.clock.monotonic();
     let began = now();
-    if Duration::from_micros(slots.away_until.load(Relaxed)) > began {
+    if Duration::from_micros(cache.unavailable_until.load(Relaxed)) > began {
         return Err(Error::io(
             "reading from the lake",
             io::Error::new(io::ErrorKind::TimedOut, "its store did not answer a moment ago"),
         )
         .hint("rows that are on this machine are read as ever; retry when the store is back"));
     }
-    slots.requests.fetch_add(1, Relaxed);
-    let answer = ask();
+    cache.requests.fetch_add(1, Relaxed);
+    let answer = read();
     let took = now().saturating_sub(began);
-    if answer.is_err() && took >= LONG {
-        let until = now() + took.min(AWAY_MAX);
-        slots.away_until.store(until.as_micros() as u64, Relaxed);
+    if answer.is_err() && took >= SLOW_ANSWER {
+        let until = now() + took.min(PAUSE_MAX);
+        cache.unavailable_until.store(until.as_micros() as u64, Relaxed);
     }
     answer
 }
@@ -157,27 +158,27 @@ impl Length for FileBytes {
 }
 
 impl ChunkReader for FileBytes {
-    type T = Reading;
+    type T = SequentialReader;
 
-    fn get_read(&self, start: u64) -> Parquet<Reading> {
-        Ok(Reading { file: self.clone(), at: start })
+    fn get_read(&self, start: u64) -> Parquet<SequentialReader> {
+        Ok(SequentialReader { file: self.clone(), at: start })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Parquet<Bytes> {
-        self.noted(start, length as u64)
+        self.range_noting_failure(start, length as u64)
     }
 }
 
 /// Reads a file sequentially from an offset.
-pub(crate) struct Reading {
+pub(crate) struct SequentialReader {
     file: FileBytes,
     at: u64,
 }
 
-impl Read for Reading {
+impl Read for SequentialReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = (buffer.len() as u64).min(self.file.len.saturating_sub(self.at)).min(64 << 10);
-        let bytes = self.file.noted(self.at, len).map_err(io::Error::other)?;
+        let bytes = self.file.range_noting_failure(self.at, len).map_err(io::Error::other)?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         self.at += bytes.len() as u64;
         Ok(bytes.len())

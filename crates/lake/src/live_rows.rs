@@ -14,25 +14,30 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use types::{Column, Error, Result, Value};
 
 /// Reads a file once, from front to back.
-pub(crate) struct Source {
+pub(crate) struct LiveRows {
     columns: Arc<Columns>,
     reader: ParquetRecordBatchReader,
     /// The source of each column.
-    from: Vec<From>,
+    from: Vec<ColumnSource>,
     deleted: Peekable<IntoIter<u64>>,
     position: u64,
     rows: u64,
 }
 
-enum From {
+enum ColumnSource {
     Stored(usize),
     /// One row with the value that older rows show for a column added later.
-    Shown(ArrayRef),
+    Initial(ArrayRef),
 }
 
-impl Source {
+impl LiveRows {
     /// Opens a data file. `deleted` are ascending positions to leave out. A batch takes about `batch_bytes`.
-    pub fn open(bytes: Bytes, columns: Arc<Columns>, deleted: Vec<u64>, batch_bytes: u64) -> Result<Source> {
+    pub fn open(
+        bytes: Bytes,
+        columns: Arc<Columns>,
+        deleted: Vec<u64>,
+        batch_bytes: u64,
+    ) -> Result<LiveRows> {
         let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(parquet_error)?;
         let metadata = builder.metadata();
         let rows = metadata.file_metadata().num_rows().max(0) as u64;
@@ -54,14 +59,14 @@ impl Source {
         let mut roots: Vec<usize> = at.iter().flatten().copied().collect();
         roots.sort_unstable();
         let from = |(nth, at): (usize, &Option<usize>)| match at {
-            Some(at) => Ok(From::Stored(roots.partition_point(|root| root < at))),
-            None => shown(&columns, nth).map(From::Shown),
+            Some(at) => Ok(ColumnSource::Stored(roots.partition_point(|root| root < at))),
+            None => initial_value(&columns, nth).map(ColumnSource::Initial),
         };
         let from = at.iter().enumerate().map(from).collect::<Result<Vec<_>>>()?;
         let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
         let reader =
             builder.with_projection(mask).with_batch_size(batch_rows).build().map_err(parquet_error)?;
-        Ok(Source { columns, reader, from, deleted: deleted.into_iter().peekable(), position: 0, rows })
+        Ok(LiveRows { columns, reader, from, deleted: deleted.into_iter().peekable(), position: 0, rows })
     }
 
     /// Returns the next rows; `None` at the end.
@@ -69,9 +74,10 @@ impl Source {
         let damaged = |e: &dyn std::fmt::Display| Error::damaged(format!("a data file cannot be read: {e}"));
         loop {
             let Some(batch) = self.reader.next() else {
-                return match self.position == self.rows {
-                    true => Ok(None),
-                    false => Err(damaged(&"it ends too early")),
+                return if self.position == self.rows {
+                    Ok(None)
+                } else {
+                    Err(damaged(&"it ends too early"))
                 };
             };
             let batch = batch.map_err(|e| damaged(&e))?;
@@ -87,9 +93,10 @@ impl Source {
                 live = BooleanArray::from(flags);
             }
             self.position = end;
-            let batch = match some_deleted {
-                true => filter_record_batch(&batch, &live).map_err(|e| damaged(&e))?,
-                false => batch,
+            let batch = if some_deleted {
+                filter_record_batch(&batch, &live).map_err(|e| damaged(&e))?
+            } else {
+                batch
             };
             if batch.num_rows() > 0 {
                 return self.conform(&batch).map(Some);
@@ -99,9 +106,9 @@ impl Source {
 
     fn conform(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = batch.num_rows();
-        let column = |(from, field): (&From, &Arc<Field>)| match from {
-            From::Stored(at) => as_type(batch.column(*at), field.data_type()),
-            From::Shown(one) => repeated(one, rows),
+        let column = |(from, field): (&ColumnSource, &Arc<Field>)| match from {
+            ColumnSource::Stored(at) => as_type(batch.column(*at), field.data_type()),
+            ColumnSource::Initial(one) => repeated(one, rows),
         };
         let columns = self.from.iter().zip(self.columns.arrow.fields()).map(column);
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
@@ -115,7 +122,7 @@ impl Source {
 const BATCH_ROWS_MAX: u64 = table::BATCH_ROWS as u64;
 
 /// Returns the value that the `nth` column shows in rows older than the column.
-fn shown(columns: &Columns, nth: usize) -> Result<ArrayRef> {
+fn initial_value(columns: &Columns, nth: usize) -> Result<ArrayRef> {
     let field = columns.arrow.field(nth);
     let column: Option<&Column> = nth.checked_sub(2).map(|at| &columns.def.schema.columns[at]);
     match column.and_then(|column| Some((column.initial.as_ref()?, &column.data_type))) {

@@ -19,7 +19,7 @@ use vfs::{Mutex, Rank};
 
 /// The result of an erasure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Erased {
+pub struct ErasureReport {
     /// Deleted rows that were still in files of the newest snapshot. Rows that only older snapshots showed are not counted.
     pub rows: u64,
     /// Data files that were rewritten.
@@ -34,14 +34,14 @@ pub struct Erased {
 }
 
 /// Callback that receives the result, once.
-pub type Told = Box<dyn FnOnce(Result<Erased>) + Send>;
+pub type ErasureCallback = Box<dyn FnOnce(Result<ErasureReport>) + Send>;
 
 /// Requests for erasure that are not done yet.
-pub(crate) struct Requests(Mutex<BTreeMap<TableId, Request>>);
+pub(crate) struct ErasureRequests(Mutex<BTreeMap<TableId, ErasureRequest>>);
 
 /// The start of an erasure: the first commit that was made for it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
+pub(crate) struct ErasureStart {
     /// Rows deleted up to this lsn are erased.
     pub lsn: Lsn,
     /// Data files that contained such a row before that commit: all files to rewrite. This holds while the lake stands at
@@ -50,11 +50,11 @@ pub(crate) struct Begun {
 }
 
 #[derive(Default)]
-struct Request {
+struct ErasureRequest {
     /// Waiters, each with the lsn up to which deleted rows are to be erased.
-    told: Vec<(Lsn, Told)>,
-    so_far: Erased,
-    begun: Option<Arc<Begun>>,
+    waiters: Vec<(Lsn, ErasureCallback)>,
+    so_far: ErasureReport,
+    start: Option<Arc<ErasureStart>>,
     /// The lsn of a published commit without rows deleted up to it; files that only earlier commits needed are being
     /// removed.
     cleared: Option<Lsn>,
@@ -63,37 +63,40 @@ struct Request {
 /// Waiters for one table, at most.
 const WAITING_MAX: usize = 64;
 
-impl Default for Requests {
+impl Default for ErasureRequests {
     fn default() -> Self {
-        Requests(Mutex::new(Rank::new(64, "lake erasures"), BTreeMap::new()))
+        ErasureRequests(Mutex::new(Rank::new(64, "lake erasures"), BTreeMap::new()))
     }
 }
 
-impl fmt::Debug for Requests {
+impl fmt::Debug for ErasureRequests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.lock().keys()).finish()
     }
 }
 
-impl Request {
+impl ErasureRequest {
     /// Returns true if erasing up to `lsn` satisfies a waiter.
     fn is_met(&self, lsn: Lsn) -> bool {
-        self.told.iter().any(|(asked, _)| *asked <= lsn)
+        self.waiters.iter().any(|(asked, _)| *asked <= lsn)
     }
 }
 
-impl Requests {
-    pub fn add(&self, table: TableId, lsn: Lsn, told: Told) {
+impl ErasureRequests {
+    pub fn add(&self, table: TableId, lsn: Lsn, callback: ErasureCallback) {
         let mut requests = self.0.lock();
         let request = requests.entry(table).or_default();
-        if request.told.len() >= WAITING_MAX {
+        if request.waiters.len() >= WAITING_MAX {
             drop(requests);
-            return told(Err(Error::new(Kind::Busy, "too many wait for an erasure of this table already")));
+            return callback(Err(Error::new(
+                Kind::Busy,
+                "too many wait for an erasure of this table already",
+            )));
         }
-        request.told.push((lsn, told));
+        request.waiters.push((lsn, callback));
     }
 
-    pub fn is_asked(&self, table: TableId) -> bool {
+    pub fn is_requested(&self, table: TableId) -> bool {
         self.0.lock().contains_key(&table)
     }
 
@@ -102,28 +105,28 @@ impl Requests {
         self.0.lock().get(&table).is_some_and(|request| request.is_met(lsn))
     }
 
-    pub fn begin(&self, table: TableId, begun: Begun) {
+    pub fn begin(&self, table: TableId, start: ErasureStart) {
         if let Some(request) = self.0.lock().get_mut(&table) {
-            request.begun = Some(Arc::new(begun));
+            request.start = Some(Arc::new(start));
         }
     }
 
     /// Restarts the erasure, because the lake was loaded again and may consist of other files.
-    pub fn begin_anew(&self, table: TableId) {
+    pub fn restart(&self, table: TableId) {
         if let Some(request) = self.0.lock().get_mut(&table) {
-            request.begun = None;
+            request.start = None;
         }
     }
 
     /// Returns the start of the running erasure. Returns `None` if it has to begin, also because the lake stands before
     /// that start: it was restored from a copy.
-    pub fn begun(&self, table: TableId, stands: Lsn) -> Option<Arc<Begun>> {
+    pub fn start(&self, table: TableId, position: Lsn) -> Option<Arc<ErasureStart>> {
         let requests = self.0.lock();
-        requests.get(&table)?.begun.clone().filter(|begun| begun.lsn <= stands)
+        requests.get(&table)?.start.clone().filter(|start| start.lsn <= position)
     }
 
     /// Records that a commit was published without rows deleted up to `lsn`.
-    pub fn clear(&self, table: TableId, lsn: Lsn) {
+    pub fn set_cleared(&self, table: TableId, lsn: Lsn) {
         if let Some(request) = self.0.lock().get_mut(&table) {
             request.cleared = Some(lsn);
         }
@@ -131,7 +134,7 @@ impl Requests {
 
     /// Returns the lsn up to which the lake was cleared, if that satisfies a waiter. Later rows and deletes do not count:
     /// the erasure of a table under constant writes would never end.
-    pub fn cleared(&self, table: TableId) -> Option<Lsn> {
+    pub fn cleared_to(&self, table: TableId) -> Option<Lsn> {
         self.0
             .lock()
             .get(&table)
@@ -139,7 +142,7 @@ impl Requests {
     }
 
     /// Adds to the result so far.
-    pub fn add_up(&self, table: TableId, done: Erased) {
+    pub fn add_result(&self, table: TableId, done: ErasureReport) {
         if let Some(request) = self.0.lock().get_mut(&table) {
             let sum = &mut request.so_far;
             sum.rows += done.rows;
@@ -156,20 +159,20 @@ impl Requests {
     pub fn end(&self, table: TableId, lsn: Lsn, outcome: Result<()>) {
         let mut requests = self.0.lock();
         let Some(mut request) = requests.remove(&table) else { return };
-        let is_over = |(asked, _): &mut (Lsn, Told)| outcome.is_err() || *asked <= lsn;
-        let over: Vec<(Lsn, Told)> = request.told.extract_if(.., is_over).collect();
+        let is_over = |(asked, _): &mut (Lsn, ErasureCallback)| outcome.is_err() || *asked <= lsn;
+        let over: Vec<(Lsn, ErasureCallback)> = request.waiters.extract_if(.., is_over).collect();
         let so_far = request.so_far;
-        if !request.told.is_empty() {
-            requests.insert(table, Request { told: request.told, ..Request::default() });
+        if !request.waiters.is_empty() {
+            requests.insert(table, ErasureRequest { waiters: request.waiters, ..ErasureRequest::default() });
         }
         drop(requests);
-        for (_, told) in over {
-            told(outcome.clone().map(|()| so_far));
+        for (_, callback) in over {
+            callback(outcome.clone().map(|()| so_far));
         }
     }
 
     /// Fails all requests for a table whose lake is gone.
-    pub fn drop_of(&self, table: TableId) {
+    pub fn fail_all(&self, table: TableId) {
         self.end(table, Lsn(u64::MAX), Err(Error::not_found("the table was dropped, and its lake with it")));
     }
 }
@@ -183,7 +186,7 @@ mod tests {
     #[test]
     fn whoever_asks_for_more_keeps_nobody_waiting() {
         let _limit = testkit::limit(60);
-        let (requests, table) = (Requests::default(), TableId(1));
+        let (requests, table) = (ErasureRequests::default(), TableId(1));
         let (tell, told) = mpsc::channel();
         let ask = |lsn: u64| {
             let tell = tell.clone();
@@ -195,16 +198,16 @@ mod tests {
         };
         ask(5);
         assert!(!requests.is_due(table, Lsn(4)) && requests.is_due(table, Lsn(6)));
-        requests.clear(table, Lsn(6));
-        requests.add_up(table, Erased { rows: 3, ..Erased::default() });
+        requests.set_cleared(table, Lsn(6));
+        requests.add_result(table, ErasureReport { rows: 3, ..ErasureReport::default() });
         ask(9);
-        assert_eq!(requests.cleared(table), Some(Lsn(6)));
+        assert_eq!(requests.cleared_to(table), Some(Lsn(6)));
         requests.end(table, Lsn(6), Ok(()));
-        let told: Vec<(u64, Erased)> = told.try_iter().collect();
-        assert_eq!(told, [(5, Erased { rows: 3, ..Erased::default() })]);
+        let waiters: Vec<(u64, ErasureReport)> = told.try_iter().collect();
+        assert_eq!(told, [(5, ErasureReport { rows: 3, ..ErasureReport::default() })]);
         assert!(
-            requests.is_asked(table) && !requests.is_due(table, Lsn(8)) && requests.is_due(table, Lsn(9))
+            requests.is_requested(table) && !requests.is_due(table, Lsn(8)) && requests.is_due(table, Lsn(9))
         );
-        assert_eq!(requests.cleared(table), None, "more was deleted since");
+        assert_eq!(requests.cleared_to(table), None, "more was deleted since");
     }
 }

@@ -1,7 +1,7 @@
 //! Offers of other programs to replace files of a lake by files with the same rows.
 //!
-//! The catalog receives such a commit and offers it as a [`Replace`] to the lake that it found ([`Lake::offer`]). The next
-//! step of the materializer looks at it, so that it is ordered with the lake's own commits, and reports an [`Outcome`]. The
+//! The catalog receives such a commit and offers it as a [`Replacement`] to the lake that it found ([`Lake::offer`]). The next
+//! step of the materializer looks at it, so that it is ordered with the lake's own commits, and reports an [`ReplacementOutcome`]. The
 //! outcome is reliable: a refused replacement is never committed later, and a committed one is never reported as refused.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ use crate::state::Lake;
 
 /// A commit of another program that claims to replace files without changing rows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Replace {
+pub struct Replacement {
     pub snapshot_id: i64,
     pub parent: Option<i64>,
     pub sequence: i64,
@@ -30,9 +30,9 @@ pub struct Replace {
 
 /// The outcome of an offered replacement.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ReplacementOutcome {
     /// Committed: in the metadata file of this version and later ones.
-    Taken(u64),
+    Committed(u64),
     /// Refused; no snapshot was committed. An error of kind [`types::Kind::Conflict`] gives the reason.
     Refused(Error),
     /// The outcome is not known.
@@ -40,13 +40,13 @@ pub enum Outcome {
 }
 
 /// Callback that receives the outcome once. It must not block.
-pub type Heard = Box<dyn FnOnce(Outcome) + Send>;
+pub type OutcomeCallback = Box<dyn FnOnce(ReplacementOutcome) + Send>;
 
-impl Replace {
+impl Replacement {
     /// Parses a commit to a table that Polynya writes. Returns `None` if it adds no snapshot. Fails with
     /// [`types::Kind::Conflict`] and a reason if it does something that only Polynya may do, and with
     /// [`types::Kind::Invalid`] if it is malformed.
-    pub fn parse(requirements: &[Json], updates: &[Json]) -> Result<Option<Replace>> {
+    pub fn parse(requirements: &[Json], updates: &[Json]) -> Result<Option<Replacement>> {
         let mut added = updates.iter().filter(|update| update["action"] == "add-snapshot");
         let Some(update) = added.next() else { return Ok(None) };
         let snapshot = &update["snapshot"];
@@ -92,7 +92,7 @@ impl Replace {
             return Err(Error::conflict("a snapshot beside the branch `main` is not kept there"));
         }
         let texts = snapshot["summary"].as_object().into_iter().flatten();
-        Ok(Some(Replace {
+        Ok(Some(Replacement {
             snapshot_id: id,
             parent: snapshot["parent-snapshot-id"].as_i64().filter(|id| *id != -1),
             sequence: number("sequence-number")?,
@@ -106,49 +106,50 @@ impl Replace {
 }
 
 /// Commits that wait for a step, of one table and of all tables, at most.
-const OF_TABLE_MAX: usize = 8;
-const OF_ALL_MAX: usize = 64;
+const WAITING_PER_TABLE_MAX: usize = 8;
+const WAITING_MAX: usize = 64;
 
 /// Offers that wait for a step, the oldest first.
-pub(crate) struct Offers(Mutex<Waiting>);
+pub(crate) struct ReplacementQueue(Mutex<QueueState>);
 
 #[derive(Default)]
-struct Waiting {
-    by_table: BTreeMap<TableId, VecDeque<Offer>>,
+struct QueueState {
+    by_table: BTreeMap<TableId, VecDeque<QueuedReplacement>>,
     last: u64,
 }
 
-struct Offer {
+struct QueuedReplacement {
     number: u64,
-    replace: Arc<Replace>,
-    heard: Heard,
+    replacement: Arc<Replacement>,
+    callback: OutcomeCallback,
     /// True if a step has begun with it, so it may be committed.
     is_begun: bool,
 }
 
-impl Default for Offers {
+impl Default for ReplacementQueue {
     fn default() -> Self {
-        Offers(Mutex::new(Rank::new(73, "lake offers"), Waiting::default()))
+        ReplacementQueue(Mutex::new(Rank::new(73, "lake offers"), QueueState::default()))
     }
 }
 
-impl fmt::Debug for Offers {
+impl fmt::Debug for ReplacementQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.lock().by_table.keys()).finish()
     }
 }
 
-impl Offers {
-    fn add(&self, table: TableId, replace: Replace, heard: Heard) -> Result<u64> {
+impl ReplacementQueue {
+    fn add(&self, table: TableId, replacement: Replacement, callback: OutcomeCallback) -> Result<u64> {
         let mut waiting = self.0.lock();
         let all: usize = waiting.by_table.values().map(VecDeque::len).sum();
         let of_table = waiting.by_table.get(&table).map_or(0, VecDeque::len);
-        if of_table >= OF_TABLE_MAX || all >= OF_ALL_MAX {
+        if of_table >= WAITING_PER_TABLE_MAX || all >= WAITING_MAX {
             return Err(Error::new(types::Kind::Busy, "too many commits wait for the lake"));
         }
         waiting.last += 1;
         let number = waiting.last;
-        let offer = Offer { number, replace: Arc::new(replace), heard, is_begun: false };
+        let offer =
+            QueuedReplacement { number, replacement: Arc::new(replacement), callback, is_begun: false };
         waiting.by_table.entry(table).or_default().push_back(offer);
         Ok(number)
     }
@@ -158,32 +159,35 @@ impl Offers {
         self.remove(table, number).is_some_and(|offer| !offer.is_begun)
     }
 
-    fn remove(&self, table: TableId, number: u64) -> Option<Offer> {
+    fn remove(&self, table: TableId, number: u64) -> Option<QueuedReplacement> {
         let mut waiting = self.0.lock();
-        let offers = waiting.by_table.get_mut(&table)?;
-        let offer = offers.iter().position(|offer| offer.number == number).and_then(|at| offers.remove(at));
-        if offers.is_empty() {
+        let replacements = waiting.by_table.get_mut(&table)?;
+        let offer = replacements
+            .iter()
+            .position(|offer| offer.number == number)
+            .and_then(|at| replacements.remove(at));
+        if replacements.is_empty() {
             waiting.by_table.remove(&table);
         }
         offer
     }
 
-    pub fn is_asked(&self, table: TableId) -> bool {
+    pub fn is_requested(&self, table: TableId) -> bool {
         self.0.lock().by_table.contains_key(&table)
     }
 
     /// Returns the oldest offer, and marks it as begun.
-    pub fn begin(&self, table: TableId) -> Option<(u64, Arc<Replace>)> {
+    pub fn begin(&self, table: TableId) -> Option<(u64, Arc<Replacement>)> {
         let mut waiting = self.0.lock();
         let offer = waiting.by_table.get_mut(&table)?.front_mut()?;
         offer.is_begun = true;
-        Some((offer.number, offer.replace.clone()))
+        Some((offer.number, offer.replacement.clone()))
     }
 
     /// Ends an offer with its outcome.
-    pub fn end(&self, table: TableId, number: u64, outcome: Outcome) {
+    pub fn end(&self, table: TableId, number: u64, outcome: ReplacementOutcome) {
         if let Some(offer) = self.remove(table, number) {
-            (offer.heard)(outcome);
+            (offer.callback)(outcome);
         }
     }
 
@@ -191,23 +195,24 @@ impl Offers {
     /// others.
     pub fn fail(&self, table: TableId, error: &Error) {
         for offer in self.take(table, |offer| !offer.is_begun) {
-            (offer.heard)(Outcome::Refused(error.clone()));
+            (offer.callback)(ReplacementOutcome::Refused(error.clone()));
         }
     }
 
     /// Ends all offers for a table whose lake is gone.
-    pub fn drop_of(&self, table: TableId, error: &Error) {
+    pub fn end_all(&self, table: TableId, error: &Error) {
         for offer in self.take(table, |_| true) {
-            let outcome = if offer.is_begun { Outcome::Unknown } else { Outcome::Refused };
-            (offer.heard)(outcome(error.clone()));
+            let outcome =
+                if offer.is_begun { ReplacementOutcome::Unknown } else { ReplacementOutcome::Refused };
+            (offer.callback)(outcome(error.clone()));
         }
     }
 
-    fn take(&self, table: TableId, is_meant: impl Fn(&Offer) -> bool) -> Vec<Offer> {
+    fn take(&self, table: TableId, is_meant: impl Fn(&QueuedReplacement) -> bool) -> Vec<QueuedReplacement> {
         let mut waiting = self.0.lock();
-        let Some(offers) = waiting.by_table.remove(&table) else { return Vec::new() };
-        let (taken, left): (Vec<Offer>, VecDeque<Offer>) =
-            offers.into_iter().fold(Default::default(), |(mut taken, mut left), offer| {
+        let Some(replacements) = waiting.by_table.remove(&table) else { return Vec::new() };
+        let (taken, left): (Vec<QueuedReplacement>, VecDeque<QueuedReplacement>) =
+            replacements.into_iter().fold(Default::default(), |(mut taken, mut left), offer| {
                 if is_meant(&offer) {
                     taken.push(offer)
                 } else {
@@ -224,31 +229,31 @@ impl Offers {
 
 /// An offered commit that may be withdrawn.
 #[derive(Debug)]
-pub struct Offered {
-    offers: Arc<Offers>,
+pub struct PendingReplacement {
+    replacements: Arc<ReplacementQueue>,
     table: TableId,
     number: u64,
 }
 
-impl Offered {
+impl PendingReplacement {
     /// Withdraws the offer. Returns true if it will certainly never be committed.
     pub fn withdraw(&self) -> bool {
-        self.offers.withdraw(self.table, self.number)
+        self.replacements.withdraw(self.table, self.number)
     }
 }
 
 impl Lake {
     /// Offers to replace files of this lake by those of another program. The caller then has to hurry the engine
     /// (`Engine::hurry`), so that a step looks at it. Fails with [`types::Kind::Busy`] if too many offers wait.
-    pub fn offer(&self, replace: Replace, heard: Heard) -> Result<Offered> {
+    pub fn offer(&self, replacement: Replacement, callback: OutcomeCallback) -> Result<PendingReplacement> {
         let table = self.metadata.table_id().unwrap_or_default();
-        let number = self.offers.add(table, replace, heard)?;
-        Ok(Offered { offers: self.offers.clone(), table, number })
+        let number = self.replacements.add(table, replacement, callback)?;
+        Ok(PendingReplacement { replacements: self.replacements.clone(), table, number })
     }
 
     /// Returns true if the table has, or recently had, this snapshot of another program: the program repeats a commit whose
     /// answer was lost. Snapshot ids are random, so an equal id means the same commit.
-    pub fn has_taken(&self, snapshot_id: i64) -> bool {
-        self.metadata.taken().any(|taken| taken == snapshot_id)
+    pub fn has_adopted(&self, snapshot_id: i64) -> bool {
+        self.metadata.adopted().any(|adopted| adopted == snapshot_id)
     }
 }

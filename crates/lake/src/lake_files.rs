@@ -13,10 +13,10 @@ use types::{Error, Lsn, Result, RowId, TableDef, TableId};
 use crate::expiry;
 use crate::files;
 use crate::options::Options;
-use crate::rest::Listed;
+use crate::rest::CatalogEntry;
 use crate::state::{
-    Beside, Deletes, Garbage, HINT, Kept, Lake, Live, Manifest, Shared, metadata_name, newest_version,
-    version_of,
+    DeleteFile, Garbage, HINT, Lake, LiveFile, Manifest, RetainedSnapshot, Shared, SideSnapshot,
+    metadata_name, newest_version, version_of,
 };
 use crate::store::Store;
 
@@ -51,18 +51,18 @@ impl Lake {
                 ))
                 .hint("start the server with the data directory and the warehouse where they were"));
             }
-            Some(id) if id == def.id && !is_anothers(store, &metadata) => {
+            Some(id) if id == def.id && !is_of_other_database(store, &metadata) => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
             // A database never reuses ids, so that table was dropped before this one was created. An id of another
             // database, which used this warehouse before, proves nothing.
-            Some(id) if id < def.id && !needed && is_of(store, &metadata) => {
+            Some(id) if id < def.id && !needed && is_of_this_database(store, &metadata) => {
                 remove_dir(store, dir)?;
                 return Ok(None);
             }
             other => {
-                let of = if is_anothers(store, &metadata) { "another database's " } else { "" };
+                let of = if is_of_other_database(store, &metadata) { "another database's " } else { "" };
                 let found =
                     other.map_or("no table of Polynya".to_owned(), |TableId(id)| format!("{of}table {id}"));
                 return Err(Error::damaged(format!("the Iceberg table in {} is of {found}", dir.display()))
@@ -82,13 +82,13 @@ impl Lake {
     /// request then finds the name taken. This is unnecessary if the present version is `newest`, the one that the last
     /// call created: no other process knew of a later one.
     pub(crate) fn tidy(&mut self, options: &Options, newest: &mut Option<u64>) -> Result<()> {
-        let unnamed = self.unnamed()?;
+        let unnamed = self.unnamed_files()?;
         let owner = self.store.owner().map(str::to_owned);
         // Earlier versions of this program did not record the database.
         let is_untold = self.metadata.database() != owner.as_deref();
         let is_sure = *newest == Some(self.version);
         if let Some(owner) = owner.filter(|_| !is_sure && (is_untold || unnamed.iter().any(|f| f.is_ours))) {
-            self.metadata.metadata_log.push(self.logged());
+            self.metadata.metadata_log.push(self.metadata_log_entry());
             self.metadata.set_database(&owner);
             let now_ms = self.store.env.clock.now() / 1000;
             self.metadata.last_updated_ms = now_ms.max(self.metadata.last_updated_ms);
@@ -110,7 +110,7 @@ impl Lake {
         metadata: Metadata,
         (row, lsn): (RowId, Lsn),
         shared: &Shared,
-        listed: Option<Listed>,
+        catalog_entry: Option<CatalogEntry>,
     ) -> Result<Lake> {
         let specs = specs_of(&metadata)?;
         let mut lake = Lake {
@@ -123,18 +123,18 @@ impl Lake {
             data: Vec::new(),
             deletes: Vec::new(),
             manifests: Vec::new(),
-            emptied: Vec::new(),
-            kept: Vec::new(),
-            beside: Vec::new(),
+            emptied_manifests: Vec::new(),
+            retained: Vec::new(),
+            side_snapshots: Vec::new(),
             specs: Arc::new(specs),
             columns: None,
             garbage: Garbage::default(),
-            lacks_since: AtomicU64::new(0),
-            unsure: AtomicBool::new(false),
+            missing_since: AtomicU64::new(0),
+            outcome_unknown: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             cache: shared.cache.clone(),
-            offers: shared.offers.clone(),
-            listed,
+            replacements: shared.replacements.clone(),
+            catalog_entry,
         };
         lake.read_snapshots()?;
         Ok(lake)
@@ -144,7 +144,7 @@ impl Lake {
     /// side snapshots all their names, and for the current snapshot its manifests.
     fn read_snapshots(&mut self) -> Result<()> {
         let metadata = self.metadata.clone();
-        let line = metadata.line();
+        let line = metadata.main_line();
         let newest = line.len().saturating_sub(1);
         let mut known = HashMap::new();
         for (nth, snapshot) in line.iter().filter_map(|id| metadata.snapshot(*id)).enumerate() {
@@ -152,15 +152,23 @@ impl Lake {
             for path in paths {
                 let read = known.get_mut(&path).expect("just read");
                 read.last = Some(nth);
-                match read.manifest.entries.is_empty() {
-                    _ if nth < newest => {}
-                    true => self.emptied.push(path),
-                    false => self.manifests.push(read.manifest.clone()),
+                if nth < newest {
+                    continue;
+                }
+                if read.manifest.entries.is_empty() {
+                    self.emptied_manifests.push(path);
+                } else {
+                    self.manifests.push(read.manifest.clone());
                 }
             }
             let list = snapshot.manifest_list.as_str().into();
-            let kept = Kept { id: snapshot.snapshot_id, list, last_of: Vec::new(), removed: Vec::new() };
-            self.kept.push(Arc::new(kept));
+            let retained = RetainedSnapshot {
+                id: snapshot.snapshot_id,
+                list,
+                expiring_manifests: Vec::new(),
+                removed: Vec::new(),
+            };
+            self.retained.push(Arc::new(retained));
         }
         for snapshot in metadata.snapshots.iter().filter(|s| !line.contains(&s.snapshot_id)) {
             let paths = self.read_snapshot(snapshot, &mut known).map_err(|e| {
@@ -177,7 +185,7 @@ impl Lake {
             }
             // Files outside the table's directory are not managed here.
             names.retain(|path| self.local(path).is_ok());
-            self.beside.push(Arc::new(Beside { id: snapshot.snapshot_id, names }));
+            self.side_snapshots.push(Arc::new(SideSnapshot { id: snapshot.snapshot_id, names }));
         }
         let mut last_with: HashMap<&str, usize> = HashMap::new();
         for (read, of) in known.values().filter_map(|read| Some((read, read.last?))) {
@@ -187,11 +195,11 @@ impl Lake {
             }
         }
         for (path, last) in last_with.iter().filter(|(_, last)| **last < newest) {
-            self.kept_mut(last + 1).removed.push((*path).into());
+            self.retained_mut(last + 1).removed.push((*path).into());
         }
         for (path, last) in known.iter().filter_map(|(path, read)| Some((path, read.last?))) {
             if last < newest {
-                self.kept_mut(last).last_of.push(path.clone());
+                self.retained_mut(last).expiring_manifests.push(path.clone());
             }
         }
         self.set_live()
@@ -201,7 +209,7 @@ impl Lake {
     fn read_snapshot(
         &self,
         snapshot: &metadata::Snapshot,
-        known: &mut HashMap<Arc<str>, Read>,
+        known: &mut HashMap<Arc<str>, LoadedManifest>,
     ) -> Result<Vec<Arc<str>>> {
         let list = self.store.read(&self.local(&snapshot.manifest_list)?)?;
         let list =
@@ -211,15 +219,15 @@ impl Lake {
             let path: Arc<str> = file.path.as_str().into();
             if !known.contains_key(&path) {
                 let manifest = Arc::new(self.read_manifest(file)?);
-                known.insert(path.clone(), Read { manifest, last: None });
+                known.insert(path.clone(), LoadedManifest { manifest, last: None });
             }
             paths.push(path);
         }
         Ok(paths)
     }
 
-    fn kept_mut(&mut self, nth: usize) -> &mut Kept {
-        Arc::make_mut(&mut self.kept[nth])
+    fn retained_mut(&mut self, nth: usize) -> &mut RetainedSnapshot {
+        Arc::make_mut(&mut self.retained[nth])
     }
 
     fn read_manifest(&self, file: manifest::ManifestFile) -> Result<Manifest> {
@@ -235,11 +243,11 @@ impl Lake {
         let mut deleted: HashMap<Arc<str>, u64> = HashMap::new();
         let mut deletes = Vec::new();
         for entry in entries().filter(|e| e.file.content == Content::Deletes) {
-            let mut found = Deletes { entry: entry.clone(), of: Vec::new() };
+            let mut found = DeleteFile { entry: entry.clone(), targets: Vec::new() };
             for of in self.positions(&found)? {
                 let count = of.positions.len() as u64;
                 *deleted.entry(of.path.clone()).or_default() += count;
-                found.of.push((of.path, count));
+                found.targets.push((of.path, count));
             }
             deletes.push(Arc::new(found));
         }
@@ -249,7 +257,7 @@ impl Lake {
         let mut data = Vec::new();
         for entry in entries().filter(|e| e.file.content == Content::Data) {
             let deleted = deleted.get(entry.file.path.as_str()).copied().unwrap_or(0);
-            data.push(Arc::new(Live::of(entry.clone(), deleted)?));
+            data.push(Arc::new(LiveFile::of(entry.clone(), deleted)?));
         }
         data.sort_by(|a, b| (a.first, &a.path).cmp(&(b.first, &b.path)));
         (self.data, self.deletes) = (data, deletes);
@@ -260,21 +268,23 @@ impl Lake {
     /// (G1). Must not be called while a commit is under way. Returns the number and bytes of removed files, and the unnamed
     /// files of other programs: these may be about to be committed, or may have been in the table before a crash, which
     /// cannot be told apart.
-    pub(crate) fn sweep(&self) -> Result<Swept> {
-        self.remove_unnamed(self.unnamed()?)
+    pub(crate) fn sweep(&self) -> Result<SweepResult> {
+        self.remove_unnamed(self.unnamed_files()?)
     }
 
-    fn remove_unnamed(&self, unnamed: Vec<Unnamed>) -> Result<Swept> {
+    fn remove_unnamed(&self, unnamed: Vec<UnnamedFile>) -> Result<SweepResult> {
         if !unnamed.is_empty() {
             // This check comes after the listing, so the listed files are older than any file of a process that starts
             // later.
-            self.store.look()?;
+            self.store.check_last_start()?;
         }
         // Files that readers hold are removed later, and so are those that a request of an earlier process may still
         // commit.
-        let mut held = self.cache.1.files();
-        held.extend(self.listed.iter().flat_map(|listed| listed.doubtful.iter().cloned()));
-        let mut swept = Swept::default();
+        let mut held = self.cache.pins.pinned_files();
+        held.extend(
+            self.catalog_entry.iter().flat_map(|catalog_entry| catalog_entry.unconfirmed.iter().cloned()),
+        );
+        let mut swept = SweepResult::default();
         for file in unnamed {
             if held.contains(&file.path) {
                 swept.held += 1;
@@ -290,27 +300,27 @@ impl Lake {
     }
 
     /// Returns the files in the table's directory that nothing names.
-    pub(crate) fn unnamed(&self) -> Result<Vec<Unnamed>> {
-        let named = self.named()?;
+    pub(crate) fn unnamed_files(&self) -> Result<Vec<UnnamedFile>> {
+        let named = self.named_files()?;
         let mut unnamed = Vec::new();
-        for (sub, is_file) in SWEPT {
+        for (sub, is_file) in TABLE_DIRS {
             let is_refused =
-                |name: &str| sub == "metadata" && self.listed.is_none() && name.ends_with(STATISTICS);
+                |name: &str| sub == "metadata" && self.catalog_entry.is_none() && name.ends_with(STATISTICS);
             let top = self.dir.join(sub);
             let mut dirs = vec![top.clone()];
             while let Some(dir) = dirs.pop() {
                 for entry in self.store.list(&dir)? {
                     let path = dir.join(&entry.name);
                     if entry.is_dir {
-                        if is_deep(sub, &self.dir, &path) {
+                        if may_hold_files(sub, &self.dir, &path) {
                             dirs.push(path);
                         }
                         continue;
                     }
-                    let of = files::summed(&entry.name).unwrap_or(&entry.name);
+                    let of = files::checksum_file_target(&entry.name).unwrap_or(&entry.name);
                     if (is_file(of) || is_refused(of)) && !named.contains(&dir.join(of)) {
-                        let is_ours = dir == top && is_named_as_ours(&entry.name);
-                        unnamed.push(Unnamed { path, bytes: entry.len, is_ours });
+                        let is_ours = dir == top && has_our_name(&entry.name);
+                        unnamed.push(UnnamedFile { path, bytes: entry.len, is_ours });
                     }
                 }
             }
@@ -319,14 +329,14 @@ impl Lake {
     }
 
     /// Returns all files that a retained snapshot or the metadata log names.
-    pub(crate) fn named(&self) -> Result<BTreeSet<PathBuf>> {
+    pub(crate) fn named_files(&self) -> Result<BTreeSet<PathBuf>> {
         let mut named: BTreeSet<PathBuf> = BTreeSet::new();
         named.insert(self.metadata_path());
         for old in &self.metadata.metadata_log {
             named.insert(self.local(&old.metadata_file)?);
         }
-        let (tell, hold) = self.names();
-        for path in tell.chain(hold) {
+        let (metadata_files, data_files) = self.retained_names();
+        for path in metadata_files.chain(data_files) {
             named.insert(self.local(path)?);
         }
         Ok(named)
@@ -334,14 +344,14 @@ impl Lake {
 }
 
 /// A manifest, and the index of the last ancestor of the current snapshot that names it.
-struct Read {
+struct LoadedManifest {
     manifest: Arc<Manifest>,
     last: Option<usize>,
 }
 
 /// A file that nothing names.
 #[derive(Debug)]
-pub(crate) struct Unnamed {
+pub(crate) struct UnnamedFile {
     pub path: PathBuf,
     pub bytes: u64,
     /// True if the name has the form of this program's names.
@@ -350,7 +360,7 @@ pub(crate) struct Unnamed {
 
 /// The result of a sweep for files that nothing names.
 #[derive(Debug, Default)]
-pub(crate) struct Swept {
+pub(crate) struct SweepResult {
     /// Files with names of this program, which were removed.
     pub files: u64,
     pub bytes: u64,
@@ -361,7 +371,7 @@ pub(crate) struct Swept {
 }
 
 /// Returns true if a name has the form of this program's names. Other programs may have files in a table's directory.
-fn is_named_as_ours(name: &str) -> bool {
+fn has_our_name(name: &str) -> bool {
     name.ends_with(files::TEMPORARY) || version_of(name).is_some() || is_named_by_commit(name)
 }
 
@@ -380,16 +390,16 @@ fn is_named_by_commit(name: &str) -> bool {
 const STATISTICS: &str = ".stats";
 
 /// Tells from its name whether a file belongs to an Iceberg table.
-type IsOurs = fn(&str) -> bool;
+type NameTest = fn(&str) -> bool;
 
 /// The subdirectories of a table, each with its test for files of the table.
-const SWEPT: [(&str, IsOurs); 2] = [("metadata", is_our_metadata), ("data", is_our_data)];
+const TABLE_DIRS: [(&str, NameTest); 2] = [("metadata", is_our_metadata), ("data", is_our_data)];
 
 /// Depth of directories for data files. Other programs create one for each partition field, or several for a hash.
 const DEPTH_MAX: usize = 32;
 
 /// Returns true if a subdirectory may contain files of the table.
-fn is_deep(sub: &str, table: &Path, dir: &Path) -> bool {
+fn may_hold_files(sub: &str, table: &Path, dir: &Path) -> bool {
     sub == "data" && dir.components().count() <= table.components().count() + DEPTH_MAX
 }
 
@@ -407,17 +417,17 @@ pub(crate) fn is_lake_of(store: &Store, dir: &Path, table: TableId) -> Result<bo
     let Some(version) = newest_version(store, dir)? else { return Ok(false) };
     let bytes = store.read(&dir.join("metadata").join(metadata_name(version)))?;
     let Ok(found) = Metadata::parse(&bytes) else { return Ok(false) };
-    Ok(found.table_id() == Some(table) && !is_anothers(store, &found))
+    Ok(found.table_id() == Some(table) && !is_of_other_database(store, &found))
 }
 
 /// Returns true if this database wrote a lake. A local lake always counts as its own; one in an object store has to name
 /// it.
-fn is_of(store: &Store, metadata: &Metadata) -> bool {
+fn is_of_this_database(store: &Store, metadata: &Metadata) -> bool {
     store.owner().is_none_or(|owner| metadata.database() == Some(owner))
 }
 
 /// Returns true if the metadata name another database.
-fn is_anothers(store: &Store, metadata: &Metadata) -> bool {
+fn is_of_other_database(store: &Store, metadata: &Metadata) -> bool {
     store.owner().zip(metadata.database()).is_some_and(|(owner, of)| owner != of)
 }
 
@@ -445,13 +455,15 @@ fn remove_below(store: &Store, table: &Path, sub: &str, dir: &Path, ours: fn(&st
     let mut names: Vec<String> = files.into_iter().map(|e| e.name).collect();
     names.sort_by_key(|name| std::cmp::Reverse(version_of(name)));
     let goes = |name: &str| {
-        let of = files::summed(name).unwrap_or(name);
+        let of = files::checksum_file_target(name).unwrap_or(name);
         ours(of) || name == HINT || sub == "metadata" && of.ends_with(STATISTICS)
     };
     for name in names.iter().filter(|name| goes(name)) {
         store.remove(&dir.join(name))?;
     }
-    for inner in dirs.iter().map(|entry| dir.join(&entry.name)).filter(|inner| is_deep(sub, table, inner)) {
+    for inner in
+        dirs.iter().map(|entry| dir.join(&entry.name)).filter(|inner| may_hold_files(sub, table, inner))
+    {
         remove_below(store, table, sub, &inner, ours)?;
     }
     store.remove_dir(dir)

@@ -7,7 +7,7 @@ const FAN: usize = 8;
 
 /// Picks a range of neighbours to merge, or `None`. `sizes` are given in order, `unit` bounds the smallest class, and sizes
 /// of `full` or more are never merged. Small classes come first, since they cost least.
-pub fn pick(sizes: &[u64], unit: u64, full: u64) -> Option<Range<usize>> {
+pub fn pick_merge(sizes: &[u64], unit: u64, full: u64) -> Option<Range<usize>> {
     let level =
         |size: u64| -> Option<u32> { (size < full).then(|| (size / unit.max(1)).max(1).ilog(FAN as u64)) };
     let highest = sizes.iter().filter_map(|size| level(*size)).max()?;
@@ -47,7 +47,7 @@ mod tests {
         let mut moved = 0;
         for n in 1..=1000u64 {
             sizes.push(1);
-            while let Some(range) = pick(&sizes, 1, 1 << 20) {
+            while let Some(range) = pick_merge(&sizes, 1, 1 << 20) {
                 let sum = sizes[range.clone()].iter().sum();
                 moved += sum;
                 sizes.splice(range, [sum]);
@@ -60,10 +60,10 @@ mod tests {
 
     #[test]
     fn what_is_full_is_left_alone() {
-        assert_eq!(pick(&[100; 20], 1, 100), None);
-        assert_eq!(pick(&[], 1, 100), None);
-        assert_eq!(pick(&[60; 8], 1, 100), Some(0..2));
+        assert_eq!(pick_merge(&[100; 20], 1, 100), None);
+        assert_eq!(pick_merge(&[], 1, 100), None);
+        assert_eq!(pick_merge(&[60; 8], 1, 100), Some(0..2));
         let mixed = [100, 1, 1, 1, 1, 1, 1, 1, 1, 100];
-        assert_eq!(pick(&mixed, 1, 100), Some(1..9));
+        assert_eq!(pick_merge(&mixed, 1, 100), Some(1..9));
     }
 }

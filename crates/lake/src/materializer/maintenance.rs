@@ -9,7 +9,7 @@ use types::{Lsn, Result, RowId, TableDef, TableId};
 use vfs::Env;
 
 use super::Materializer;
-use crate::erase::{Erased, Told};
+use crate::erasure::{ErasureCallback, ErasureReport};
 use crate::row_ids;
 use crate::state::{Lake, newest_version};
 use crate::store::Store;
@@ -17,25 +17,25 @@ use crate::upkeep::{self, Depth};
 
 impl Materializer {
     /// Requests that rows deleted up to `lsn` are removed from all files and snapshots of a table's lake. The caller then
-    /// has to hurry the engine (`Engine::hurry`), so that a step looks at the request. `told` is called with the result on
+    /// has to hurry the engine (`Engine::hurry`), so that a step looks at the request. `callback` is called with the result on
     /// the thread that did the work, and must not block there.
-    pub fn erase(&self, table: TableId, lsn: Lsn, told: Told) {
-        self.erasures.add(table, lsn, told);
+    pub fn erase(&self, table: TableId, lsn: Lsn, callback: ErasureCallback) {
+        self.erasures.add(table, lsn, callback);
     }
 
     /// Requests all maintenance of a table's lake at once, which otherwise happens in small steps: merges data files,
     /// position delete files and manifests as far as possible, expires snapshots, and sweeps files that nothing names. The
     /// caller has to hurry the engine, as with [`Materializer::erase`].
-    pub fn maintain(&self, table: TableId, told: upkeep::Told) {
-        self.upkeep.add(table, Depth::Whole, Some(told));
+    pub fn maintain(&self, table: TableId, callback: upkeep::MaintenanceCallback) {
+        self.upkeep.add(table, Depth::Full, Some(callback));
     }
 
     /// Returns true if a table's lake needs maintenance at this position, though it lacks no rows. The maintenance is then
     /// requested, and the caller has to hurry the engine.
-    pub fn tend(&self, env: &Env, table: TableId, position: &Position) -> bool {
+    pub fn request_due_maintenance(&self, env: &Env, table: TableId, position: &Position) -> bool {
         let Some(lake) = position.published::<Lake>() else { return false };
-        let swept = self.orphans.swept(table, env.clock.monotonic());
-        let wanted = lake.wants(&self.options, env.clock.now() / 1000, Some(swept));
+        let swept = self.orphans.time_since_sweep(table, env.clock.monotonic());
+        let wanted = lake.due_maintenance(&self.options, env.clock.now() / 1000, Some(swept));
         if let Some(depth) = wanted {
             self.upkeep.add(table, depth, None);
         }
@@ -48,7 +48,7 @@ impl Materializer {
     }
 
     /// Returns true if a table's Iceberg table exists here, even if it is not written any more.
-    pub fn stands(&self, env: &Env, def: &TableDef) -> Result<bool> {
+    pub fn lake_exists(&self, env: &Env, def: &TableDef) -> Result<bool> {
         let store = Store::new(env.clone(), self.options.objects.clone());
         // A catalog has its tables in other directories of the warehouse.
         Ok(!store.lacks_key() && newest_version(&store, &self.dir_of(def))?.is_some())
@@ -63,13 +63,13 @@ impl Materializer {
         snapshot: &Snapshot,
         lsn: Lsn,
     ) -> Result<bool> {
-        let held = self.shared.cache.1.files();
+        let held = self.shared.cache.pins.pinned_files();
         let (files_removed, bytes_removed) = lake.remove_garbage(&held, true)?;
         let swept = lake.sweep()?;
-        let mut done = Erased {
+        let mut done = ErasureReport {
             files_removed: files_removed + swept.files,
             bytes_removed: bytes_removed + swept.bytes,
-            ..Erased::default()
+            ..ErasureReport::default()
         };
         for path in &swept.foreign {
             if holds_only_live_rows(lake, snapshot, path)? {
@@ -82,10 +82,10 @@ impl Materializer {
         }
         let is_done = lake.garbage.is_empty() && swept.held == 0;
         if !is_done {
-            // They are counted at the end of the erasure.
+            // Foreign files are counted once, at the end of the erasure.
             done.foreign_files = 0;
         }
-        self.erasures.add_up(table, done);
+        self.erasures.add_result(table, done);
         if is_done {
             self.erasures.end(table, lsn, Ok(()));
         }
@@ -104,14 +104,14 @@ impl Materializer {
         let swept = lake.sweep()?;
         let found = swept.foreign.len() as u64;
         let (now, age) = (env.clock.monotonic(), self.options.orphans_after);
-        let old = self.orphans.found(table, &lake.dir, swept.foreign, now, age);
+        let old = self.orphans.update(table, &lake.dir, swept.foreign, now, age);
         let (mut files, mut bytes) = (swept.files, swept.bytes);
         for path in &old {
             bytes += lake.store.len(path)?;
             lake.store.remove(path)?;
             files += 1;
         }
-        self.upkeep.add_up(table, |sum| {
+        self.upkeep.add_result(table, |sum| {
             sum.files_removed += files;
             sum.bytes_removed += bytes;
             sum.orphans_removed += files;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use types::{Result, TableId};
 use vfs::Env;
 
-use crate::load::{is_lake_of, remove_dir};
+use crate::lake_files::{is_lake_of, remove_dir};
 use crate::store::Store;
 
 /// Returns the directories below `warehouse`, a local directory, that hold a lake of this table, under whatever name it had
