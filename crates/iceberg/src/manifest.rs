@@ -113,7 +113,7 @@ impl Content {
             0 => Ok(Content::Data),
             1 => Ok(Content::Deletes),
             2 => Err(Error::damaged("equality deletes, which Polynya never writes")),
-            other => Err(Error::damaged(format!("{other} is no kind of content"))),
+            other => Err(Error::damaged(format!("{other} is not a content type"))),
         }
     }
 }

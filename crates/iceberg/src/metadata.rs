@@ -214,7 +214,7 @@ impl Metadata {
     pub fn parse(bytes: &[u8]) -> Result<Metadata> {
         check_checksum(bytes)?;
         let mut metadata: Metadata = serde_json::from_slice(bytes)
-            .map_err(|e| Error::damaged(format!("this is no Iceberg metadata: {e}")))?;
+            .map_err(|e| Error::damaged(format!("this is not Iceberg metadata: {e}")))?;
         metadata.other.remove(CHECKSUM_KEY);
         if metadata.format_version != 2 {
             let found = metadata.format_version;
@@ -441,7 +441,7 @@ fn position_in(texts: &BTreeMap<String, String>) -> Result<Option<(RowId, Lsn)>>
     let number = |key: &str| {
         texts.get(key).map(|text| {
             text.parse::<u64>()
-                .map_err(|_| Error::damaged(format!("`{key}` is no number in the Iceberg table")))
+                .map_err(|_| Error::damaged(format!("`{key}` is not a number in the Iceberg table")))
         })
     };
     match (number(ROW).transpose()?, number(LSN).transpose()?) {

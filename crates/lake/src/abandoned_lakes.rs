@@ -24,7 +24,9 @@ pub fn find(env: &Env, warehouse: &Path, table: TableId, written: Option<&Path>)
                 Ok(true) => found.push(dir),
                 Ok(false) => {}
                 // An unreadable lake of another table must not block this one.
-                Err(error) => tracing::warn!("whose {} is cannot be read: {error}", dir.display()),
+                Err(error) => {
+                    tracing::warn!("the owner of the lake in {} cannot be determined: {error}", dir.display())
+                }
             }
         }
     }

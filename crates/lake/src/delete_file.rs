@@ -103,7 +103,7 @@ pub fn read(bytes: Bytes) -> Result<Vec<Positions>> {
 
 /// Reads positions, and refuses a file with more than `rows_max` of them.
 pub fn read_up_to(bytes: Bytes, rows_max: u64) -> Result<Vec<Positions>> {
-    let damaged = |e: String| Error::damaged(format!("a file of deleted positions cannot be read: {e}"));
+    let damaged = |e: String| Error::damaged(format!("a position delete file cannot be read: {e}"));
     // Ignores the writer's Arrow schema, so that columns have plain types.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes, options)

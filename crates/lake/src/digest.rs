@@ -69,7 +69,7 @@ impl Digest {
                 hash_value(&plain(column)?, row, &mut hasher)?;
             }
             if into.insert(*id as u64, hasher.digest()).is_some() {
-                return Err(Error::damaged(format!("row {id} is there twice")));
+                return Err(Error::damaged(format!("row {id} occurs twice")));
             }
         }
         Ok(())

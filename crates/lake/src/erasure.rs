@@ -90,7 +90,7 @@ impl ErasureRequests {
             drop(requests);
             return callback(Err(Error::new(
                 Kind::Busy,
-                "too many wait for an erasure of this table already",
+                "too many requests wait for an erasure of this table already",
             )));
         }
         request.waiters.push((lsn, callback));

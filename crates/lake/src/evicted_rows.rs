@@ -73,7 +73,7 @@ impl PinnedSnapshot {
     }
 
     fn live(&self, file: usize) -> Result<&Arc<LiveFile>> {
-        self.lake.data.get(file).ok_or_else(|| Error::internal("a file of another position was asked for"))
+        self.lake.data.get(file).ok_or_else(|| Error::internal("a file of another snapshot was requested"))
     }
 
     fn fetch_from(

@@ -83,7 +83,7 @@ pub(crate) fn check_branches(lake: &Lake) -> Result<()> {
         "{table} has a branch `{}`{more} in the catalog: what is to be erased may be in its snapshot {snapshot}",
         name::printable(name)
     ))
-    .hint("drop the branch there, and ask again: only who made it can tell whether it is needed"))
+    .hint("drop the branch there, and retry: only its creator can tell whether it is needed"))
 }
 
 /// Drops all snapshots and metadata files except those that are about to be committed.

@@ -102,7 +102,7 @@ impl FileBytes {
 
     fn fetch_range(&self, nth: u64) -> Result<Bytes> {
         let FileLocation::Remote { store, path, name, cache } = &self.location else {
-            return Err(Error::internal("a piece of a mapped file was asked for"));
+            return Err(Error::internal("a range of a mapped file was requested"));
         };
         let key = CacheKey { source: name.clone(), part: CachedPart::Bytes { nth } };
         if let Some(CachedValue::Bytes(bytes)) = cache.get(&key) {
@@ -139,7 +139,7 @@ fn request<T>(store: &Store, cache: &ReadCache, read: impl FnOnce() -> Result<T>
             "reading from the lake",
             io::Error::new(io::ErrorKind::TimedOut, "its store did not answer a moment ago"),
         )
-        .hint("rows that are on this machine are read as ever; retry when the store is back"));
+        .hint("rows that are on this machine are read as usual; retry when the store is back"));
     }
     cache.requests.fetch_add(1, Relaxed);
     let answer = read();

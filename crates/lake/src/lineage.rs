@@ -35,7 +35,7 @@ const CHECKSUM: &str = "crc32c ";
 /// Number of recent runs with commits to a lake that are kept. Older ones count as older than all of these.
 const RUNS_MAX: usize = 10_000;
 
-const OWN_LAKE_HINT: &str = "if it is this very database's, as where an older version of the program landed since, stop the server, remove `lake-runs` in the data directory and start it again";
+const OWN_LAKE_HINT: &str = "if it is this database's own, because an older version of the program landed since, stop the server, remove `lake-runs` in the data directory and start it again";
 const OTHER_STATE_HINT: &str = "it belongs to another state of this database, or of a copy; if that is gone for good, move its directory away and the table lands anew";
 
 /// The runs of a data directory. Cheap to clone.
@@ -77,7 +77,7 @@ impl Lineage {
         let (env, path, id) = (env.clone(), dir.join(FILE), create::uuid(env));
         let lineage = Lineage(Arc::new(Inner { env, path, id, lsn, log }));
         if let Err(error) = lineage.with_log(|log| lineage.write(log)) {
-            tracing::warn!("{error}: nothing lands until that is mended");
+            tracing::warn!("{error}: nothing lands until that is repaired");
         }
         lineage
     }
@@ -196,10 +196,10 @@ pub(crate) fn check(options: &Options, table: &Snapshot, lake: Option<&Lake>) ->
             match (lake, &options.catalog) {
                 (None, None) => format!("there is none in {}", table_dir(&options.warehouse, &def.name).display()),
                 (None, Some(catalog)) => format!("there is none in the catalog at {}", catalog.uri()),
-                (Some(lake), _) => format!("what is there ends at row {}", lake.row),
+                (Some(lake), _) => format!("the one there ends at row {}", lake.row),
             }
         ))
-        .hint("put the warehouse back as it was: nothing is landed there meanwhile, and rows above are read as ever"));
+        .hint("put the warehouse back as it was: nothing is landed there meanwhile, and rows above are read as usual"));
     }
     if let Some(lake) = lake
         && (lake.lsn > table.lsn() || lake.row >= table.next_row())

@@ -268,7 +268,7 @@ fn arrow_type(json: &Json, depth: usize) -> Result<Arrow> {
                 let plain = |field: &Json| Ok(arrow_field(field, depth + 1)?.with_metadata(HashMap::new()));
                 Ok(Arrow::Struct(fields.iter().map(plain).collect::<Result<Fields>>()?))
             }
-            _ => Err(Error::damaged(format!("{json} is no type that Polynya reads"))),
+            _ => Err(Error::damaged(format!("{json} is not a type that Polynya reads"))),
         };
     };
     Ok(match name {
@@ -290,7 +290,7 @@ fn arrow_type(json: &Json, depth: usize) -> Result<Arrow> {
             });
             let (precision, scale) = parsed
                 .filter(|(precision, _)| (1..=38).contains(precision))
-                .ok_or_else(|| Error::damaged(format!("`{other}` is no type that Polynya reads")))?;
+                .ok_or_else(|| Error::damaged(format!("`{other}` is not a type that Polynya reads")))?;
             Arrow::Decimal128(precision, scale)
         }
     })

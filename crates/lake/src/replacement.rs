@@ -79,7 +79,7 @@ impl Replacement {
                 {
                     is_main = true;
                 }
-                "set-snapshot-ref" => return Err(Error::conflict("it has the branch `main` and no other")),
+                "set-snapshot-ref" => return Err(Error::conflict("it has only the branch `main`")),
                 other => {
                     let other = name::printable(other);
                     return Err(Error::conflict(format!(
@@ -89,7 +89,7 @@ impl Replacement {
             }
         }
         if !is_main {
-            return Err(Error::conflict("a snapshot beside the branch `main` is not kept there"));
+            return Err(Error::conflict("only snapshots on the branch `main` are kept there"));
         }
         let texts = snapshot["summary"].as_object().into_iter().flatten();
         Ok(Some(Replacement {

@@ -144,7 +144,7 @@ impl Builder {
                 let mut by_id: Vec<u32> = (0..unsorted.len() as u32).collect();
                 by_id.sort_unstable_by_key(|at| unsorted[*at as usize]);
                 if by_id.windows(2).any(|pair| unsorted[pair[0] as usize] == unsorted[pair[1] as usize]) {
-                    return Err(Error::damaged("a row id that is there twice"));
+                    return Err(Error::damaged("a row id that occurs twice"));
                 }
                 let mut ids = RowIds::default();
                 by_id.iter().for_each(|at| ids.add(unsorted[*at as usize]));
@@ -207,7 +207,7 @@ impl RowIds {
 /// Returns the ids in a row-id column. Fails with `Damaged` if the type is wrong, or an id is null or negative.
 pub fn ids_of(column: &ArrayRef) -> Result<&[i64]> {
     let ids = column.as_primitive_opt::<Int64Type>().filter(|ids| ids.null_count() == 0);
-    let ids = ids.ok_or_else(|| Error::damaged("a column of row ids that is none"))?.values();
+    let ids = ids.ok_or_else(|| Error::damaged("a row-id column of another type, or with nulls"))?.values();
     if ids.iter().any(|id| *id < 0) {
         return Err(Error::damaged("a negative row id"));
     }

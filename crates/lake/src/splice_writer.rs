@@ -128,9 +128,9 @@ impl<'a> SpliceWriter<'a> {
                     column_index: Some(columns[nth].get(at).ok_or_else(missing)?.clone()),
                     offset_index: Some(offsets[nth].get(at).ok_or_else(missing)?.clone()),
                 };
-                let bytes = piece
-                    .chunk(column)
-                    .ok_or_else(|| Error::damaged("a data file whose footer names bytes that it has not"))?;
+                let bytes = piece.chunk(column).ok_or_else(|| {
+                    Error::damaged("a data file whose footer names bytes that it does not have")
+                })?;
                 // Files of earlier versions have no page checksums.
                 let (bytes, chunk) = page_checksums::add(bytes, chunk)?;
                 let written = chunk.bytes_written;
@@ -140,9 +140,7 @@ impl<'a> SpliceWriter<'a> {
             into.close().map_err(parquet_error)?;
         }
         if !self.row_ids.append(&piece.row_ids) {
-            return Err(Error::internal(
-                "files were put together that are not in the order of their row ids",
-            ));
+            return Err(Error::internal("files that are not in row-id order were spliced"));
         }
         self.nans.iter_mut().zip(&piece.nans).for_each(|(sum, nans)| *sum += nans);
         Ok(())

@@ -227,8 +227,8 @@ pub fn database_id(env: &Env, dir: &Path) -> Result<String> {
         let bytes = files::read(env, &path)?;
         let id = std::str::from_utf8(&bytes).map(str::trim).ok().filter(|id| !id.is_empty());
         return id.map(str::to_owned).ok_or_else(|| {
-            Error::damaged(format!("{} has no id of a database", path.display()))
-                .hint("put it back: it is what the object polynya-warehouse.json in the warehouse says")
+            Error::damaged(format!("{} has no database id", path.display()))
+                .hint("put it back: the object polynya-warehouse.json in the warehouse names the same id")
         });
     }
     let id = crate::create::uuid(env);
@@ -241,7 +241,7 @@ pub fn database_id(env: &Env, dir: &Path) -> Result<String> {
 const DATABASE_ID: &str = "database-id";
 
 fn name(path: &Path) -> Result<&str> {
-    path.to_str().ok_or_else(|| Error::invalid(format!("`{}` is no name of an object", path.display())))
+    path.to_str().ok_or_else(|| Error::invalid(format!("`{}` is not a valid object name", path.display())))
 }
 
 /// A file that is being written.

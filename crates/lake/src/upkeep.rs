@@ -111,7 +111,10 @@ impl MaintenanceTasks {
             return;
         }
         drop(tasks);
-        callback(Err(Error::new(Kind::Busy, "too many wait for the maintenance of this table already")));
+        callback(Err(Error::new(
+            Kind::Busy,
+            "too many requests wait for the maintenance of this table already",
+        )));
     }
 
     /// Returns the extent of the maintenance that a table has to get; `None` if none is due.

@@ -72,17 +72,17 @@ pub type Head = HashMap<String, Vec<u8>>;
 pub fn read(file: &[u8]) -> Result<(Head, Vec<Record>)> {
     let mut input = Input { rest: file };
     if input.take(MAGIC.len())? != MAGIC {
-        return Err(Error::damaged("this is no Avro file: it does not begin as one"));
+        return Err(Error::damaged("this is not an Avro file: it does not begin like one"));
     }
     let mut head = HashMap::new();
     input.blocks(|input| {
-        let key = String::from_utf8(input.blob()?.to_vec()).map_err(|_| damaged("a name that is no text"))?;
+        let key = String::from_utf8(input.blob()?.to_vec()).map_err(|_| damaged("a key that is not UTF-8"))?;
         head.insert(key, input.blob()?.to_vec());
         Ok(())
     })?;
     let sync: [u8; SYNC_LEN] = input.take(SYNC_LEN)?.try_into().expect("taken so long");
     let schema = head.get("avro.schema").ok_or_else(|| damaged("no schema"))?;
-    let schema: Json = serde_json::from_slice(schema).map_err(|_| damaged("a schema that is no JSON"))?;
+    let schema: Json = serde_json::from_slice(schema).map_err(|_| damaged("a schema that is not JSON"))?;
     let schema = Parser::default().schema(&schema, 0)?;
     let deflated = match head.get("avro.codec").map(Vec::as_slice) {
         None | Some(b"null") => false,
@@ -109,11 +109,11 @@ pub fn read(file: &[u8]) -> Result<(Head, Vec<Record>)> {
         for _ in 0..count {
             match block.datum(&schema)? {
                 Datum::Record(record) => records.push(record),
-                _ => return Err(damaged("something else than records")),
+                _ => return Err(damaged("values that are not records")),
             }
         }
         if !block.rest.is_empty() {
-            return Err(damaged("more bytes in a block than its records have"));
+            return Err(damaged("more bytes in a block than its records need"));
         }
     }
     Ok((head, records))
@@ -206,7 +206,7 @@ impl Parser {
             "bytes" | "string" => Schema::Bytes,
             "fixed" => {
                 let size = json["size"].as_u64().ok_or_else(|| damaged("a fixed without a size"))?;
-                Schema::Fixed(usize::try_from(size).map_err(|_| damaged("a fixed of no possible size"))?)
+                Schema::Fixed(usize::try_from(size).map_err(|_| damaged("a fixed type of an impossible size"))?)
             }
             "array" => Schema::Array(Box::new(self.schema(&json["items"], depth + 1)?)),
             "map" => Schema::Map(Box::new(self.schema(&json["values"], depth + 1)?)),
@@ -242,7 +242,7 @@ struct Input<'a> {
 
 impl<'a> Input<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or_else(|| damaged("an end too early"))?;
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or_else(|| damaged("an unexpected end"))?;
         self.rest = rest;
         Ok(taken)
     }
@@ -320,7 +320,7 @@ impl<'a> Input<'a> {
             }
             Schema::Union(options) => {
                 let option = usize::try_from(self.long()?).ok().and_then(|at| options.get(at));
-                self.datum(option.ok_or_else(|| damaged("a choice that is none"))?)?
+                self.datum(option.ok_or_else(|| damaged("an invalid union branch"))?)?
             }
             Schema::Record(fields) => {
                 let mut record = Vec::with_capacity(fields.len());

@@ -126,7 +126,9 @@ impl CommitBuilder<'_> {
         let (found, said) = (metadata.current_snapshot_id, replacement.parent);
         if found != said {
             let (found, said) = (text(found), text(said));
-            return Err(refused(format!("the current snapshot is {found}, and the new one's parent {said}")));
+            return Err(refused(format!(
+                "the current snapshot is {found}, and the new one's parent is {said}"
+            )));
         }
         let next = metadata.last_sequence_number + 1;
         if replacement.sequence != next {
@@ -184,7 +186,7 @@ impl CommitBuilder<'_> {
             }
             // A rewrite of position delete files has no more positions than there were.
             rows_left = rows_left.checked_sub(entry.file.rows).ok_or_else(|| {
-                refused("its files of positions delete more rows than those that they replace")
+                refused("its position delete files delete more rows than the files that they replace")
             })?;
             let bytes = offered_snapshot::read(base, &path, called)?;
             let found =
@@ -223,10 +225,10 @@ impl CommitBuilder<'_> {
         let before: u64 = goes().map(|live| live.entry.file.rows - live.deleted).sum();
         let after = added.iter().fold(0u64, |sum, entry| sum.saturating_add(entry.file.rows));
         if before != after {
-            return Err(refused(format!("it has {after} rows in the place of {before}")));
+            return Err(refused(format!("it has {after} rows instead of {before}")));
         }
         if before > ROWS_MAX {
-            return Err(refused(format!("it writes {before} rows anew, and one commit may {ROWS_MAX}")));
+            return Err(refused(format!("it rewrites {before} rows, and one commit may rewrite {ROWS_MAX}")));
         }
         let mut rows = RowComparison::new(self.columns);
         let mut deleted = self.deleted_positions(removed)?;

@@ -165,7 +165,7 @@ fn other_rows_and_other_changes_are_refused_with_the_reason() {
         assert_eq!(catalog.load("main", "events"), before);
     };
     // Cases: a file is missing, listed twice, does not exist, lies elsewhere.
-    refused(&rewrite_commit(&catalog, 71, |files| drop(files.pop())), "rows in the place of");
+    refused(&rewrite_commit(&catalog, 71, |files| drop(files.pop())), "rows instead of");
     refused(&rewrite_commit(&catalog, 72, |files| files.push(files[0].clone())), "twice");
     refused(
         &rewrite_commit(&catalog, 73, |files| {

@@ -55,7 +55,7 @@ impl CommitBuilder<'_> {
         // The page index is loaded, as in readers of few rows.
         let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
         let opened = ArrowReaderMetadata::load(&bytes, options)
-            .map_err(|e| Error::damaged(format!("it is no Parquet file: {e}")))?;
+            .map_err(|e| Error::damaged(format!("it is not a Parquet file: {e}")))?;
         let parquet = opened.metadata();
         if parquet.file_metadata().num_rows() != file.rows as i64 || file.rows == 0 {
             return refuse("has no rows, or another number of them than its manifest says");
@@ -139,7 +139,7 @@ fn leaves_in(found: &SchemaDescriptor, columns: &Columns) -> Result<Vec<Option<L
         Some(at) => {
             let column = found.column(*at);
             let path = column.path().string();
-            Err(Error::damaged(format!("its column `{path}` is stored as no other column of that type")))
+            Err(Error::damaged(format!("its column `{path}` is not stored like other columns of its type")))
         }
     };
     columns.leaves.iter().map(leaf).collect()
@@ -259,7 +259,7 @@ impl PartitionCheck {
             let column = ids.iter().position(source);
             let (column, transform) = column.zip(transform::parse(&field.transform)).ok_or_else(|| {
                 Error::damaged(format!(
-                    "it is partitioned by `{}`, which the table has not any more",
+                    "it is partitioned by `{}`, which the table no longer has",
                     field.name
                 ))
             })?;
@@ -286,7 +286,7 @@ impl PartitionCheck {
         if first == self.values && (1..keys.num_rows()).all(|row| keys.row(row) == keys.row(0)) {
             Ok(())
         } else {
-            Err(Error::damaged("some of its rows are not in the partition that it says"))
+            Err(Error::damaged("some of its rows are not in the partition that it claims"))
         }
     }
 }

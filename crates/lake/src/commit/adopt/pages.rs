@@ -35,12 +35,12 @@ pub(super) fn check(bytes: &Bytes, metadata: &ParquetMetaData, nth: usize) -> Re
             metadata.offset_index().and_then(|index| Some(index.get(nth)?.get(at)?.page_locations()));
         let Some(indexed) = indexed else { continue };
         if found.is_cut {
-            return Err(wrong(&"a page begins within a row, which none may that is in an index of pages"));
+            return Err(wrong(&"a page in the page index begins within a row"));
         }
         let pages = indexed.len().max(found.pages.len());
         if let Some(page) = (0..pages).find(|page| indexed.get(*page) != found.pages.get(*page)) {
             return Err(wrong(&format_args!(
-                "page {page} is not where the index of pages says, or has not the rows that it says"
+                "page {page} has another place or other rows than the page index says"
             )));
         }
         let bounds = metadata.column_index().and_then(|index| index.get(nth)?.get(at));
@@ -83,7 +83,7 @@ impl ChunkPages {
                 continue;
             }
             let (rows, begins_a_row) = rows_in(&page, level_max)
-                .ok_or_else(|| unreadable(&"it cannot be told which rows its values are of"))?;
+                .ok_or_else(|| unreadable(&"the rows of its values cannot be determined"))?;
             if let Page::DataPageV2 { num_rows, .. } = &page
                 && u64::from(*num_rows) != rows
             {

@@ -59,8 +59,8 @@ fn with_column(rows: &RecordBatch, at: usize, column: ArrayRef) -> RecordBatch {
 #[test]
 fn other_rows_than_those_that_were_there() {
     let count = |rows: &RecordBatch| rows.num_rows() as u32;
-    refuses(0, "rows in the place of", |bench| with_rows(bench, |rows| pick(&rows, 1..count(&rows))));
-    refuses(0, "rows in the place of", |bench| {
+    refuses(0, "rows instead of", |bench| with_rows(bench, |rows| pick(&rows, 1..count(&rows))));
+    refuses(0, "rows instead of", |bench| {
         with_files(bench, |rows| vec![pick(&rows, 0..count(&rows)), pick(&rows, [3])])
     });
     // The number of rows is right, but one occurs twice.
@@ -98,7 +98,7 @@ fn other_rows_than_those_that_were_there() {
         })
     });
     // One file is missing.
-    refuses(0, "rows in the place of", |bench| {
+    refuses(0, "rows instead of", |bench| {
         let mut writer = Writer::new(bench, 77);
         writer.data.pop();
         writer.finish()
@@ -151,7 +151,7 @@ fn files_that_are_not_where_or_what_they_should_be() {
         ("does not end with .parquet", |f| f.path = f.path.replace(".parquet", ".orc")),
         ("is not there", |f| f.path = f.path.replace(".parquet", "-not.parquet")),
         ("not as long as", |f| f.bytes += 1),
-        ("rows in the place of", |f| f.rows += 1),
+        ("rows instead of", |f| f.rows += 1),
     ] {
         refuses(0, why, |bench| changed(bench, &change));
     }
@@ -165,7 +165,7 @@ fn files_that_are_not_where_or_what_they_should_be() {
         writer.data[1].rows -= 1;
         writer.finish()
     });
-    refuses(0, "no Parquet file", |bench| {
+    refuses(0, "not a Parquet file", |bench| {
         let mut writer = Writer::new(bench, 77).rewrite_all();
         let name = writer.next_name();
         writer.put(&name, b"PAR1 and then nothing");
@@ -183,7 +183,7 @@ fn files_that_are_not_where_or_what_they_should_be() {
         replace
     });
     // A file is assigned to another partition, in which readers would not find its rows.
-    refuses(1, "not in the partition that it says", |bench| {
+    refuses(1, "not in the partition that it claims", |bench| {
         let mut writer = Writer::new(bench, 77).rewrite_all();
         let others: Vec<Arc<Partition>> = writer.data.iter().map(|f| f.partition.clone()).collect();
         writer.data[0].partition = others[1].clone();
