@@ -9,7 +9,7 @@ use std::time::Duration;
 use sim::Rng;
 use types::{Kind, Lsn, Value};
 
-use super::outside::writer::Writer;
+use super::replacement::writer::Writer;
 use super::support::{Bench, LAYOUTS, small};
 use crate::row_ids;
 use crate::{ErasureReport, Lake, Options};

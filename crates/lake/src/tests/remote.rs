@@ -523,7 +523,7 @@ fn a_replacement_of_files_in_an_object_store_is_there_or_not_as_it_is_told() {
             bench.keys(30..40).delete([5]);
             bench.land();
             let before = bench.lake();
-            let replace = super::outside::writer::Writer::new(&bench, 77).rewrite_all().finish();
+            let replace = super::replacement::writer::Writer::new(&bench, 77).rewrite_all().finish();
             store.fail(CallFault { call, is_done, ends: false });
             let told = bench.offered(&replace);
             let mut outcome = None;

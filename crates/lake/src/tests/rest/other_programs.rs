@@ -10,7 +10,7 @@ use table::materializer::Materializer as _;
 use types::Kind;
 
 use super::super::crashes::{self, Layouts, STEPS, States};
-use super::super::outside::writer::Writer;
+use super::super::replacement::writer::Writer;
 use super::super::support::{Bench, read_with_metadata, small};
 use super::super::upkeep::maintain;
 use super::fake_catalog::{FakeCatalog, Fate};
