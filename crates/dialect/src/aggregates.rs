@@ -1,7 +1,7 @@
 //! Aggregate functions that replace DataFusion's, and some that DataFusion lacks.
 
-pub mod casts;
+pub mod cast_names;
 pub mod floats;
-pub mod latest;
+pub mod max_by;
 pub mod moving_min;
 pub mod sum;

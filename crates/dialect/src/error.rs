@@ -1,7 +1,7 @@
 //! Converts DataFusion's errors to Polynya's: with a kind that says what the client can do, a plain message, and similar names in
 //! the hint.
 
-mod missing;
+mod unsupported;
 mod wording;
 
 use datafusion::common::{Column, SchemaError};
@@ -46,7 +46,7 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
             format!("the statement needs more memory than is available: {}", wording::memory(&text)),
         )
         .hint("ask for fewer columns or rows, aggregate earlier, or give SQL more memory"),
-        DataFusionError::NotImplemented(text) => not_there(&text),
+        DataFusionError::NotImplemented(text) => unsupported_feature(&text),
         DataFusionError::Plan(text)
         | DataFusionError::Execution(text)
         | DataFusionError::Configuration(text) => plan(&text),
@@ -57,7 +57,7 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
         }
         other => {
             let text = other.to_string();
-            wording::mistaken(&text).unwrap_or_else(|| foreign(&strip(&text)))
+            wording::argument_error(&text).unwrap_or_else(|| foreign(&strip(&text)))
         }
     }
 }
@@ -72,17 +72,18 @@ fn plan(text: &str) -> Error {
     }
     // The phrase that identifies the error may stand beyond the length to which `strip` cuts the text.
     let text_of = bare(text);
-    let ours = wording::reword(text_of).or_else(|| missing::pattern(text_of));
-    ours.or_else(|| missing::argument(text_of)).unwrap_or_else(|| Error::invalid(strip(text)))
+    let ours = wording::reword(text_of).or_else(|| unsupported::pattern(text_of));
+    ours.or_else(|| unsupported::argument(text_of)).unwrap_or_else(|| Error::invalid(strip(text)))
 }
 
-fn not_there(text: &str) -> Error {
-    missing::reword(bare(text)).unwrap_or_else(|| Error::invalid(format!("not there yet: {}", strip(text))))
+fn unsupported_feature(text: &str) -> Error {
+    unsupported::reword(bare(text))
+        .unwrap_or_else(|| Error::invalid(format!("not there yet: {}", strip(text))))
 }
 
 /// Converts an error of a library below DataFusion, of which only the text is known.
 fn foreign(text: &str) -> Error {
-    missing::pattern(text).unwrap_or_else(|| Error::internal(text))
+    unsupported::pattern(text).unwrap_or_else(|| Error::internal(text))
 }
 
 /// Converts an error that several readers share, and that therefore cannot be moved out.
@@ -106,7 +107,7 @@ fn shared(error: &DataFusionError) -> Error {
             other => plan(&other.to_string()),
         },
         DataFusionError::Plan(text) | DataFusionError::Execution(text) => plan(text),
-        DataFusionError::NotImplemented(text) => not_there(text),
+        DataFusionError::NotImplemented(text) => unsupported_feature(text),
         other => foreign(&strip(&other.to_string())),
     }
 }

@@ -1,6 +1,6 @@
 //! Nodes of physical plans, and the means to end a running statement.
 
 pub mod asof_join;
-pub mod cancel;
+pub mod cancellation;
+pub mod cross_join;
 pub mod interrupt;
-pub mod long_rows;

@@ -1,13 +1,13 @@
 //! Scalar functions that replace DataFusion's, and some that DataFusion lacks.
 
 pub mod arrays;
-pub mod bounded;
-pub mod bytes;
+pub mod byte_lengths;
+pub mod common_type;
 pub mod interval;
-pub mod matches;
 pub mod nullif;
-pub mod one_type;
 pub mod regexes;
-pub mod round;
+pub mod regexp_match;
+pub mod result_limits;
+pub mod round_digits;
 pub mod times;
 pub mod uuid;

@@ -1,13 +1,13 @@
 //! Rewrites of statements, and of logical plans before the optimizer.
 
-pub mod apart;
-pub mod called;
-pub mod coerce;
-pub mod dependent;
+pub mod coercion;
+pub mod correlated_scalars;
+pub mod correlation;
 pub mod distinct;
 pub mod grouping_sets;
 pub mod membership;
-pub mod not_in;
+pub mod multiset_operations;
+pub mod not_in_joins;
 pub mod row_values;
-pub mod sets;
-pub mod single;
+pub mod single_row_subqueries;
+pub mod spellings;

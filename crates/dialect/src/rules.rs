@@ -1,17 +1,17 @@
 //! Rules of the analyzer and of the logical and physical optimizers.
 
+pub mod aggregate_filters;
 pub mod budget;
-pub mod checked;
-pub mod filters;
+pub mod checked_arithmetic;
+pub mod decimal_division;
+pub mod filter_pushdown;
+pub mod float_casts;
 pub mod float_keys;
-pub mod forget;
-pub mod guard;
-pub mod marks;
-pub mod opaque;
-pub mod ordered;
-pub mod pushdown;
-pub mod quotient;
-pub mod recursive;
+pub mod integer_casts;
+pub mod mark_joins;
+pub mod optimization_barrier;
+pub mod property_barrier;
+pub mod recursive_queries;
+pub mod short_circuit;
 pub mod simplify;
-pub mod to_float;
-pub mod whole;
+pub mod union_order;

@@ -4,4 +4,4 @@ pub mod convert;
 pub mod decimal_text;
 pub mod literal;
 pub mod params;
-pub mod type_text;
+pub mod type_depth;

@@ -25,7 +25,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use dialect::rules::forget::Forget;
+use dialect::rules::property_barrier::PropertyBarrier;
 use futures::{Stream, StreamExt};
 use types::{ColumnId, IndexDef, TableDef, TableId};
 
@@ -247,7 +247,7 @@ fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
     let passes = any.is::<CooperativeExec>()
         || any.is::<RepartitionExec>()
         || any.is::<Compact>()
-        || any.is::<Forget>();
+        || any.is::<PropertyBarrier>();
     let [input] = plan.children()[..] else { return None };
     if passes { scan_below(input) } else { None }
 }
@@ -280,7 +280,7 @@ pub(crate) fn source_at(plan: &Arc<dyn ExecutionPlan>, at: usize) -> Option<(&Sc
         || any.is::<RepartitionExec>()
         || any.is::<CoalescePartitionsExec>()
         || any.is::<Compact>()
-        || any.is::<Forget>();
+        || any.is::<PropertyBarrier>();
     let [input] = plan.children()[..] else { return None };
     if passes { source_at(input, at) } else { None }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::memory_pool::MemoryReservation;
-use dialect::execution::cancel::{Cancel, CancelOnDrop};
+use dialect::execution::cancellation::{CancelOnDrop, Cancellation};
 use futures::Stream;
 use sql::sql_type;
 use tokio::sync::mpsc;
@@ -132,7 +132,7 @@ impl Rows {
         lsn: Lsn,
         batches: mpsc::Receiver<Result<RecordBatch>>,
         end: Arc<End>,
-        cancel: Option<Arc<Cancel>>,
+        cancel: Option<Arc<Cancellation>>,
     ) -> Self {
         let cancel = CancelOnDrop(cancel);
         Rows { schema, lsn, batches, end, ended: false, only_records: false, cancel, memory: None }

@@ -16,7 +16,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use dialect::error::from_datafusion;
-use dialect::execution::cancel::Cancel;
+use dialect::execution::cancellation::Cancellation;
 use futures::future::FutureExt;
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
@@ -48,10 +48,10 @@ pub(crate) async fn physical(
     planner: &Planner,
     planned: &Planned,
     joins: Joins,
-    cancel: &Arc<Cancel>,
+    cancel: &Arc<Cancellation>,
     long: bool,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let guarded = |plan| cancel.guard(plan).map_err(from_datafusion);
+    let guarded = |plan| cancel.make_cancellable(plan).map_err(from_datafusion);
     if !long {
         return guarded(planner.physical(planned, joins).await?);
     }
@@ -156,7 +156,7 @@ fn is_out_of_memory(error: &DataFusionError) -> bool {
 pub(crate) async fn collect(
     planner: &Planner,
     planned: &Planned,
-    cancel: &Arc<Cancel>,
+    cancel: &Arc<Cancellation>,
     long: bool,
 ) -> Result<(RecordBatch, MemoryReservation)> {
     let plan = physical(planner, planned, Joins::ByHash, cancel, long).await?;

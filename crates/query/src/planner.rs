@@ -33,51 +33,51 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast::{Query, Statement, Visit, Visitor};
-use dialect::aggregates::casts::NamedCasts;
+use dialect::aggregates::cast_names::CastNamePlanner;
 use dialect::aggregates::floats;
-use dialect::aggregates::latest;
+use dialect::aggregates::max_by;
 use dialect::aggregates::moving_min;
 use dialect::aggregates::sum;
 use dialect::error::from_datafusion;
 use dialect::execution::asof_join;
-use dialect::execution::interrupt::{self, Planning};
+use dialect::execution::interrupt::{self, PlanningScope};
 use dialect::functions::arrays;
-use dialect::functions::bounded::Bounds;
-use dialect::functions::bytes;
-use dialect::functions::matches;
+use dialect::functions::byte_lengths;
+use dialect::functions::common_type;
 use dialect::functions::nullif;
-use dialect::functions::one_type;
 use dialect::functions::regexes;
+use dialect::functions::regexp_match;
+use dialect::functions::result_limits::BoundedFunctions;
 use dialect::functions::times;
-use dialect::functions::uuid::{TextMeetsUuid, UuidFunction};
-use dialect::rewrites::apart;
-use dialect::rewrites::called;
-use dialect::rewrites::coerce::{self, ReadAs, TextReader};
-use dialect::rewrites::dependent;
+use dialect::functions::uuid::{UuidCoercion, UuidFunction};
+use dialect::rewrites::coercion::{self, ReadAsFunction, UntypedTextPlanner};
+use dialect::rewrites::correlated_scalars;
+use dialect::rewrites::correlation;
 use dialect::rewrites::distinct;
 use dialect::rewrites::grouping_sets::{self, GroupingSets};
 use dialect::rewrites::membership;
-use dialect::rewrites::not_in;
+use dialect::rewrites::multiset_operations;
+use dialect::rewrites::not_in_joins;
 use dialect::rewrites::row_values;
-use dialect::rewrites::sets;
-use dialect::rewrites::single;
+use dialect::rewrites::single_row_subqueries;
+use dialect::rewrites::spellings;
 use dialect::rules::budget;
-use dialect::rules::checked::CheckedArithmetic;
+use dialect::rules::checked_arithmetic::CheckedArithmetic;
+use dialect::rules::filter_pushdown;
 use dialect::rules::float_keys;
-use dialect::rules::forget::Forgets;
-use dialect::rules::guard;
-use dialect::rules::marks;
-use dialect::rules::opaque;
-use dialect::rules::ordered::UnionOrder;
-use dialect::rules::pushdown;
-use dialect::rules::recursive;
+use dialect::rules::mark_joins;
+use dialect::rules::optimization_barrier;
+use dialect::rules::property_barrier::InsertPropertyBarriers;
+use dialect::rules::recursive_queries;
+use dialect::rules::short_circuit;
 use dialect::rules::simplify::{self, Simplify};
+use dialect::rules::union_order::UnionOrder;
 use dialect::values::params::Params;
-use dialect::values::type_text::ListPlanner;
+use dialect::values::type_depth::ListPlanner;
+use dialect::windows::named_windows;
 use dialect::windows::ntile;
-use dialect::windows::ranks;
+use dialect::windows::signed_ranks;
 use dialect::windows::window_offset;
-use dialect::windows::windows;
 use engine::{Engine, View};
 use sql::as_of;
 use sql::names::{self, Written};
@@ -208,22 +208,22 @@ impl Planner {
         let per_part = options.memory_bytes / options.threads.max(1) / 8;
         settings.execution.sort_spill_reservation_bytes = per_part.min(10 << 20);
         let mut rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> =
-            vec![Arc::new(TextMeetsUuid::new())];
+            vec![Arc::new(UuidCoercion::new())];
         rules.extend(Analyzer::new().rules);
-        let mut optimizer = guard::optimizer_rules();
-        recursive::keep_columns(&mut optimizer);
+        let mut optimizer = short_circuit::optimizer_rules();
+        recursive_queries::keep_columns(&mut optimizer);
         grouping_sets::keep_totals(&mut optimizer);
         grouping_sets::keep_constants(&mut optimizer);
-        marks::end(&mut optimizer);
+        mark_joins::remove_marks(&mut optimizer);
         simplify::simplify_exactly(&mut optimizer);
         let at = optimizer.iter().position(|rule| rule.name() == "push_down_filter");
-        optimizer.insert(at.unwrap_or(0), Arc::new(asof_join::FilterLeft));
+        optimizer.insert(at.unwrap_or(0), Arc::new(asof_join::FilterLeftOfAsOf));
         let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
             vec![Arc::new(ByIndex), Arc::new(GroupingSets)];
         physical.extend(PhysicalOptimizer::new().rules);
         let at = physical.iter().position(|rule| rule.name() == "join_selection");
         let at = at.map_or(physical.len(), |at| at + 1);
-        physical.insert(at, Arc::new(Forgets));
+        physical.insert(at, Arc::new(InsertPropertyBarriers));
         physical.insert(at, Arc::new(Sides));
         let first_rows = Arc::new(FirstRows::within(options.memory_bytes, options.threads));
         let at = physical.iter().position(|rule| rule.name() == "FilterPushdown(Post)");
@@ -231,10 +231,10 @@ impl Planner {
         let at = physical.iter().position(|rule| rule.name() == "SanityCheckPlan");
         physical.insert(at.unwrap_or(physical.len()), Arc::new(UnionOrder));
         physical.push(Arc::new(Tells));
-        pushdown::fenced(&mut physical);
-        budget::of_rules(&mut optimizer, &mut physical);
+        filter_pushdown::add_fences(&mut physical);
+        budget::wrap_rules(&mut optimizer, &mut physical);
         // Before DataFusion's own planner, which would call its own function.
-        let extract = Arc::new(times::Extract::default());
+        let extract = Arc::new(times::ExtractPlanner::default());
         let mut state = SessionStateBuilder::new()
             .with_expr_planners(vec![
                 Arc::new(interrupt::DeadlinePlanner),
@@ -244,35 +244,35 @@ impl Planner {
             .with_config(config)
             .with_runtime_env(heavy)
             .with_default_features()
-            .with_analyzer_rules(budget::of_analyzer(rules))
+            .with_analyzer_rules(budget::wrap_analyzer(rules))
             .with_optimizer_rules(optimizer)
             .with_physical_optimizer_rules(physical)
-            .with_query_planner(Arc::new(asof_join::Planner))
+            .with_query_planner(Arc::new(asof_join::AsOfPlanner))
             .with_type_planner(Arc::new(OurTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
-        let own = [nullif::function(), matches::function(), asof_join::marker()];
+        let own = [nullif::function(), regexp_match::function(), asof_join::marker()];
         for function in own.into_iter().chain([UuidFunction::from_text(), UuidFunction::to_text()]) {
             state.register_udf(function).expect("the registry takes functions");
         }
-        one_type::register(&mut state).expect("these functions are there");
+        common_type::register(&mut state).expect("these functions are there");
         arrays::register(&mut state).expect("the registry takes functions");
-        bytes::register(&mut state).expect("these functions are there");
+        byte_lengths::register(&mut state).expect("these functions are there");
         times::register(&mut state, &extract).expect("these functions are there");
         times::series::register(&mut state).expect("these functions are there");
         for function in floats::functions().into_iter().chain([sum::function(), moving_min::function()]) {
             state.register_udaf(function).expect("the registry takes functions");
         }
-        let windows = ranks::functions().into_iter().chain([ntile::function()]);
+        let windows = signed_ranks::functions().into_iter().chain([ntile::function()]);
         for function in windows.chain(window_offset::functions()) {
             state.register_udwf(function).expect("the registry takes functions");
         }
         regexes::register(&mut state).expect("these functions are there");
         interrupt::function::register(&mut state).expect("the registry takes functions");
-        let bounds = Bounds::register(&mut state).expect("these functions are there");
+        let bounds = BoundedFunctions::register(&mut state).expect("these functions are there");
         state.add_analyzer_rule(Arc::new(CheckedArithmetic::new(bounds)));
-        state.register_expr_planner(Arc::new(TextReader)).expect("the registry takes planners");
-        state.register_expr_planner(Arc::new(NamedCasts)).expect("the registry takes planners");
+        state.register_expr_planner(Arc::new(UntypedTextPlanner)).expect("the registry takes planners");
+        state.register_expr_planner(Arc::new(CastNamePlanner)).expect("the registry takes planners");
         let context = state.task_ctx();
         // A small sort needs little memory for the merge of spill files.
         let config = state.config().clone().with_sort_spill_reservation_bytes(per_part.min(64 << 10));
@@ -449,7 +449,7 @@ impl Planner {
         extras: &[Extra],
         text: Option<&str>,
     ) -> Result<Planned> {
-        let _planning = Planning::begin();
+        let _planning = PlanningScope::begin();
         let has_points = self.settle(&mut statement, params, view)?;
         let views = views::expand(&mut statement, view, self.text_bytes_max, None)?;
         if !views.is_empty() {
@@ -472,10 +472,11 @@ impl Planner {
 
         let mut state = self.state.clone();
         state.mark_start_execution();
-        let kept = if keep { Some(coerce::coerce(plan.clone())?).filter(|c| !c.needs_values) } else { None };
+        let kept =
+            if keep { Some(coercion::coerce(plan.clone())?).filter(|c| !c.needs_values) } else { None };
         let Some(kept) = kept else {
             // The values are known, so the optimizer may use them.
-            let plan = coerce::coerce(self.substitute(plan, params)?)?.plan;
+            let plan = coercion::coerce(self.substitute(plan, params)?)?.plan;
             let plan = state.optimize(&plan).and_then(exact).map_err(from_datafusion)?;
             return Ok(Planned { plan, state: Some(state) });
         };
@@ -517,14 +518,14 @@ impl Planner {
         budget::check_statement(&statement, &|name| self.state.aggregate_functions().contains_key(name))
             .map_err(from_datafusion)?;
         let system = names::bind(&mut statement, tables)?;
-        asof_join::spell(&mut statement)?;
-        latest::spell(&mut statement);
-        windows::spell(&mut statement)?;
-        called::spell(&mut statement)?;
-        // The plan contains values that `arrays::spell` put in, so it would be wrong for other parameters.
-        tables.passing |= arrays::spell(&mut statement, &params.values)?;
-        row_values::spell(&mut statement)?;
-        distinct::in_order(&mut statement);
+        asof_join::rewrite(&mut statement)?;
+        max_by::rewrite(&mut statement);
+        named_windows::expand(&mut statement)?;
+        spellings::rewrite(&mut statement)?;
+        // The plan contains values that `arrays::rewrite` put in, so it would be wrong for other parameters.
+        tables.passing |= arrays::rewrite(&mut statement, &params.values)?;
+        row_values::rewrite(&mut statement)?;
+        distinct::order_distinct_on(&mut statement);
         let sources = tables.sources(system)?;
         let catalog = Catalog::new(&self.state, sources);
         let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
@@ -532,21 +533,21 @@ impl Planner {
         // The first part of a recursive query determines the types of the others, before any literal is coerced.
         parser.parse_float_as_decimal &= !is_recursive(&statement);
         merge_coalesce(&mut statement);
-        coerce::prepare(&mut statement)?;
+        coercion::prepare(&mut statement)?;
         let plan = SqlToRel::new_with_options(&catalog, parser)
             .sql_statement_to_plan_with_context(statement, &mut context)
-            .and_then(budget::kept)
-            .and_then(sets::counted)
-            .and_then(grouping_sets::checked)
-            .and_then(grouping_sets::computed)
-            .and_then(row_values::checked)
-            .and_then(dependent::exact)
-            .and_then(single::rows)
-            .and_then(apart::values)
-            .and_then(membership::exact)
-            .and_then(dependent::joined)
-            .and_then(asof_join::nodes)
-            .and_then(budget::kept)
+            .and_then(budget::within_budget)
+            .and_then(multiset_operations::count_duplicates)
+            .and_then(grouping_sets::refuse_correlated_totals)
+            .and_then(grouping_sets::compute_keys_below)
+            .and_then(row_values::refuse_correlated)
+            .and_then(correlation::rewrite)
+            .and_then(single_row_subqueries::ensure_single_rows)
+            .and_then(correlated_scalars::separate)
+            .and_then(membership::rewrite)
+            .and_then(correlation::prepare_joins)
+            .and_then(asof_join::plan_nodes)
+            .and_then(budget::within_budget)
             .map_err(from_datafusion);
         tables.passing |= catalog.stands_in_time.get();
         plan
@@ -576,7 +577,7 @@ impl Planner {
 
     /// Returns the types of a view's columns; an error if it cannot be planned.
     pub fn types_of(&self, def: &ViewDef, view: &View) -> Result<Vec<DataType>> {
-        let plan = coerce::coerce(self.read_view(def, view)?)?.plan;
+        let plan = coercion::coerce(self.read_view(def, view)?)?.plan;
         // The analyzer brings branches to one type.
         let analyzer = self.state.analyzer();
         let plan = analyzer
@@ -599,11 +600,11 @@ impl Planner {
         }
         let stepped = match joins {
             Joins::ByHash => None,
-            Joins::BySorting => Some(not_in::in_steps(planned.plan.clone()).map_err(from_datafusion)?),
+            Joins::BySorting => Some(not_in_joins::split(planned.plan.clone()).map_err(from_datafusion)?),
         };
         let plan = stepped.as_ref().unwrap_or(&planned.plan);
-        let plan = guard::guarded(plan, state.execution_props()).map_err(from_datafusion)?;
-        interrupt::planning(state.query_planner().create_physical_plan(&plan, state))
+        let plan = short_circuit::insert(plan, state.execution_props()).map_err(from_datafusion)?;
+        interrupt::planning_scope(state.query_planner().create_physical_plan(&plan, state))
             .await
             .map_err(from_datafusion)
     }
@@ -613,11 +614,11 @@ impl Planner {
         if params.values.is_empty() {
             return Ok(plan);
         }
-        let _planning = Planning::begin();
+        let _planning = PlanningScope::begin();
         let plan = self.substitute(plan, params)?;
         let folded = plan.transform_up_with_subqueries(|plan| {
-            let plan = regexes::in_node(plan)?.data;
-            Simplify.rewrite(plan, &self.state)?.transform_data(opaque::greatest)
+            let plan = regexes::node_with_calls(plan)?.data;
+            Simplify.rewrite(plan, &self.state)?.transform_data(optimization_barrier::hide_greatest)
         });
         folded.map(|folded| folded.data).map_err(from_datafusion)
     }
@@ -634,8 +635,8 @@ impl Planner {
             plan.map_expressions(|expr| {
                 let name = name.save(&expr);
                 let read = expr.transform_up(|expr| {
-                    let value =
-                        ReadAs::filled(&expr, given).map_err(|e| DataFusionError::External(Box::new(e)))?;
+                    let value = ReadAsFunction::fill_parameter(&expr, given)
+                        .map_err(|e| DataFusionError::External(Box::new(e)))?;
                     Ok(match value {
                         Some(value) => Transformed::yes(Expr::Literal(value, None)),
                         None => Transformed::no(expr),
@@ -707,5 +708,7 @@ fn rebind(plan: LogicalPlan, other: &dyn Fn(&Table) -> DfResult<Table>) -> DfRes
 
 /// Rewrites an optimized plan where DataFusion would otherwise execute it with another meaning.
 fn exact(plan: LogicalPlan) -> datafusion::common::Result<LogicalPlan> {
-    regexes::in_place(opaque::exact(float_keys::exact(plan, |table| table.as_any().is::<Provider>())?)?)
+    regexes::plan_with_calls(optimization_barrier::insert(float_keys::insert_keys(plan, |table| {
+        table.as_any().is::<Provider>()
+    })?)?)
 }

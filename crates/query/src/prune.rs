@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::{Case, InList};
 use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator};
-use dialect::rewrites::coerce::before_wildcards;
+use dialect::rewrites::coercion::before_wildcards;
 use table::{ScanPiece, Snapshot, Zone};
 use types::{ColumnId, DataType, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef, Value, key};
 

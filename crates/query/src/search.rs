@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use dialect::execution::cancel::{Cancel, CancelOnDrop};
+use dialect::execution::cancellation::{CancelOnDrop, Cancellation};
 use engine::threads::Class;
 use engine::{Engine, View};
 use index::text::TextMaterializer;
@@ -245,7 +245,7 @@ impl Search {
             );
         }
         let heavy = self.lacks_much(&parts) || parts.iter().any(|part| part.scanned);
-        let cancel = Cancel::at(deadline.at());
+        let cancel = Cancellation::with_deadline(deadline.at());
         let _guard = CancelOnDrop(Some(cancel.clone()));
         let job = Arc::new(Job { text: text.clone(), request, parts, lsn: view.lsn(), cancel });
         drop(view);

@@ -17,7 +17,7 @@ use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::sql::sqlparser::ast::Statement;
 use dialect::error::from_datafusion;
-use dialect::execution::cancel::{Cancel, CancelOnDrop, Hold};
+use dialect::execution::cancellation::{CancelOnDrop, Cancellation, RunningGuard};
 use dialect::execution::interrupt;
 use dialect::values::params::Params;
 use engine::{Engine, OpenTransaction, View};
@@ -159,7 +159,7 @@ impl Sql {
             memory_pool: pool(options.memory_bytes / LIGHT_SHARE),
             ..RuntimeEnv::clone(&heavy)
         });
-        interrupt::inherit();
+        interrupt::install_task_tracer();
         let runtimes = Runtimes::start(options.threads.max(1))?;
         let closed = Arc::new(AtomicBool::new(false));
         let shared = Shared {
@@ -350,7 +350,7 @@ impl Sql {
             }
         });
         self.0.shared.started.fetch_add(1, Ordering::Relaxed);
-        let run = interrupt::within(cancel.clone(), job.run(reply, watch));
+        let run = interrupt::scope(cancel.clone(), job.run(reply, watch));
         let task = self.0.shared.lanes.light.spawn(run).abort_handle();
         let mut guard = (AbortOnDrop(Some(task)), CancelOnDrop(Some(cancel)));
         let answer = receiver.await.unwrap_or_else(|_| match self.0.closed.load(Ordering::Acquire) {
@@ -492,11 +492,11 @@ impl Drop for AbortOnDrop {
 /// A slot among the statements that are planned or that execute.
 struct Place {
     _permit: OwnedSemaphorePermit,
-    _hold: Hold,
+    _hold: RunningGuard,
 }
 
 impl Place {
-    fn free(places: &Arc<Semaphore>, cancel: &Arc<Cancel>) -> Option<Place> {
+    fn free(places: &Arc<Semaphore>, cancel: &Arc<Cancellation>) -> Option<Place> {
         let permit = places.clone().try_acquire_owned().ok()?;
         Some(Place { _permit: permit, _hold: cancel.hold() })
     }
@@ -522,12 +522,12 @@ impl Queue {
     }
 
     /// Returns a slot if one is free.
-    fn free(&self, cancel: &Arc<Cancel>) -> Option<Place> {
+    fn free(&self, cancel: &Arc<Cancellation>) -> Option<Place> {
         Place::free(&self.places, cancel)
     }
 
     /// Waits for a slot. [`Kind::Busy`] if the queue is full.
-    async fn admit(&self, cancel: &Arc<Cancel>) -> Result<Place> {
+    async fn admit(&self, cancel: &Arc<Cancellation>) -> Result<Place> {
         if let Some(place) = self.free(cancel) {
             return Ok(place);
         }
@@ -578,17 +578,21 @@ impl Shared {
     }
 
     /// Makes the handle that ends a statement at its deadline, and counts it while it runs.
-    fn cancel(&self, deadline: Deadline) -> Arc<Cancel> {
-        Cancel::counted(deadline.at(), self.running.clone(), self.planner.context().memory_pool().clone())
+    fn cancel(&self, deadline: Deadline) -> Arc<Cancellation> {
+        Cancellation::counted(
+            deadline.at(),
+            self.running.clone(),
+            self.planner.context().memory_pool().clone(),
+        )
     }
 
     /// Returns a slot for a light statement, if one is free.
-    fn light_place(&self, cancel: &Arc<Cancel>) -> Option<Place> {
+    fn light_place(&self, cancel: &Arc<Cancellation>) -> Option<Place> {
         Place::free(&self.light_places, cancel)
     }
 
     /// Waits for a slot in a queue, and counts refusals.
-    async fn admit(&self, queue: &Queue, cancel: &Arc<Cancel>) -> Result<Place> {
+    async fn admit(&self, queue: &Queue, cancel: &Arc<Cancellation>) -> Result<Place> {
         let admitted = queue.admit(cancel).await;
         if admitted.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
             self.refused.fetch_add(1, Ordering::Relaxed);

@@ -32,7 +32,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
-use dialect::rules::forget::Forget;
+use dialect::rules::property_barrier::PropertyBarrier;
 
 use crate::scan::Scan;
 use said::{Said, Told};
@@ -181,7 +181,7 @@ fn heard_by(
     }
     let passes = any.is::<CoalescePartitionsExec>()
         || any.is::<CooperativeExec>()
-        || any.is::<Forget>()
+        || any.is::<PropertyBarrier>()
         || any.is::<RepartitionExec>()
         || any.is::<SortExec>()
         || any.is::<SortPreservingMergeExec>()

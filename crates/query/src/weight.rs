@@ -28,12 +28,12 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::prelude::Expr;
+use dialect::rules::float_casts;
 use dialect::rules::float_keys;
-use dialect::rules::forget::Forget;
-use dialect::rules::opaque;
-use dialect::rules::ordered::Ordered;
-use dialect::rules::to_float;
-use dialect::rules::whole;
+use dialect::rules::integer_casts;
+use dialect::rules::optimization_barrier;
+use dialect::rules::property_barrier::PropertyBarrier;
+use dialect::rules::union_order::OrderedUnionExec;
 use table::BATCH_ROWS;
 
 use crate::scan::Scan;
@@ -211,10 +211,10 @@ fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
     }
     let passes = any.is::<CoalescePartitionsExec>()
         || any.is::<CooperativeExec>()
-        || any.is::<Forget>()
+        || any.is::<PropertyBarrier>()
         || any.is::<GlobalLimitExec>()
         || any.is::<LocalLimitExec>()
-        || any.is::<Ordered>()
+        || any.is::<OrderedUnionExec>()
         || any.is::<RepartitionExec>()
         || any.is::<SortPreservingMergeExec>()
         || any.is::<Tell>()
@@ -247,13 +247,13 @@ fn of_expression(expression: &Arc<dyn PhysicalExpr>, row_bytes: f64) -> Option<f
     } else if let Some(list) = any.downcast_ref::<InListExpr>() {
         SIMPLE + list.list().len() as f64
     } else if let Some(function) = any.downcast_ref::<ScalarFunctionExpr>() {
-        if opaque::is_function(function.fun()) {
+        if optimization_barrier::is_function(function.fun()) {
             return of_expression(function.args().first()?, row_bytes);
         }
         if function.name() == float_keys::NAME {
             return Some(SIMPLE + of_expression(function.args().first()?, row_bytes)?);
         }
-        if to_float::is_function(function.fun()) || whole::is_function(function.fun()) {
+        if float_casts::is_function(function.fun()) || integer_casts::is_function(function.fun()) {
             FUNCTION
         } else if FUNCTIONS.contains(&function.name()) {
             FUNCTION + text

@@ -20,8 +20,8 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, With,
 };
 use dialect::error::quoted;
-use dialect::execution::cancel::Cancel;
-use dialect::rewrites::coerce::CELL_PREFIX;
+use dialect::execution::cancellation::Cancellation;
+use dialect::rewrites::coercion::CELL_PREFIX;
 use dialect::values::convert;
 use dialect::values::params::Params;
 use engine::{Mode, Op, View};
@@ -79,7 +79,7 @@ pub(crate) struct Writer<'a> {
     pub planner: &'a Planner,
     pub view: &'a View,
     pub params: &'a Params,
-    pub cancel: &'a Arc<Cancel>,
+    pub cancel: &'a Arc<Cancellation>,
     /// True if planning may take long ([`heavy`]).
     pub long: bool,
     /// The WITH before the statement, which its queries may read.

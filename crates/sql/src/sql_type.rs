@@ -139,7 +139,7 @@ pub fn time_in_zone(name: &[ObjectNamePart], zone: &[String]) -> Option<Arrow> {
     (name.value == TIME_IN_ZONE).then(|| Arrow::Timestamp(TimeUnit::Microsecond, Some(zone.as_str().into())))
 }
 
-/// Refuses a text type with a length in positions where no cast would cut the text. `dialect::rewrites::called` rewrites the
+/// Refuses a text type with a length in positions where no cast would cut the text. `dialect::rewrites::spellings` rewrites the
 /// casts that do cut.
 pub fn refuse_length(sql: &SqlType) -> Result<()> {
     match sql {

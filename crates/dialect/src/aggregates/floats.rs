@@ -2,9 +2,9 @@
 //! threads.
 //!
 //! DataFusion adds floats in the order in which rows arrive, so that the last bits of its results vary. Here the sums are held
-//! exactly ([`Exact`]), and the result is rounded once at the end.
+//! exactly ([`ExactSum`]), and the result is rounded once at the end.
 
-mod exact;
+mod exact_sum;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -26,11 +26,11 @@ use datafusion::logical_expr::{
     Signature,
 };
 
-use exact::Exact;
+use exact_sum::ExactSum;
 
 /// The statistic that an aggregate computes from its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Figure {
+pub enum Statistic {
     Sum,
     Mean,
     /// The variance of a sample (divided by n - 1) or of a population (divided by n); with `root`, the standard deviation.
@@ -40,20 +40,23 @@ pub enum Figure {
     },
 }
 
-impl Figure {
+impl Statistic {
     fn needs_squares(self) -> bool {
-        matches!(self, Figure::Variance { .. })
+        matches!(self, Statistic::Variance { .. })
     }
 }
 
 /// Returns `avg`, the variances and the standard deviations, which replace DataFusion's functions.
 pub fn functions() -> Vec<Arc<AggregateUDF>> {
-    let variance = |sample, root| Figure::Variance { sample, root };
-    fn of(plain: impl AggregateUDFImpl + 'static, figure: Figure) -> Arc<AggregateUDF> {
-        Arc::new(AggregateUDF::new_from_impl(OfFloats { plain: AggregateUDF::new_from_impl(plain), figure }))
+    let variance = |sample, root| Statistic::Variance { sample, root };
+    fn of(plain: impl AggregateUDFImpl + 'static, statistic: Statistic) -> Arc<AggregateUDF> {
+        Arc::new(AggregateUDF::new_from_impl(FloatAggregate {
+            plain: AggregateUDF::new_from_impl(plain),
+            statistic,
+        }))
     }
     vec![
-        of(Avg::new(), Figure::Mean),
+        of(Avg::new(), Statistic::Mean),
         of(VarianceSample::new(), variance(true, false)),
         of(VariancePopulation::new(), variance(false, false)),
         of(Stddev::new(), variance(true, true)),
@@ -64,18 +67,18 @@ pub fn functions() -> Vec<Arc<AggregateUDF>> {
 /// Wraps a function of DataFusion and computes its float64 results here. Other types, such as decimals, are left to the wrapped
 /// function.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct OfFloats {
+struct FloatAggregate {
     plain: AggregateUDF,
-    figure: Figure,
+    statistic: Statistic,
 }
 
-impl OfFloats {
+impl FloatAggregate {
     fn is_ours(input: &[FieldRef]) -> bool {
         input.first().is_some_and(|field| *field.data_type() == Arrow::Float64)
     }
 }
 
-impl AggregateUDFImpl for OfFloats {
+impl AggregateUDFImpl for FloatAggregate {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -100,27 +103,28 @@ impl AggregateUDFImpl for OfFloats {
         if !Self::is_ours(args.expr_fields) {
             return self.plain.accumulator(args);
         }
-        Ok(accumulator(self.figure, args.is_distinct))
+        Ok(accumulator(self.statistic, args.is_distinct))
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if !Self::is_ours(args.expr_fields) {
             return self.plain.create_sliding_accumulator(args);
         }
-        Ok(accumulator(self.figure, args.is_distinct))
+        Ok(accumulator(self.statistic, args.is_distinct))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         if !Self::is_ours(args.input_fields) {
             return self.plain.state_fields(args);
         }
-        Ok(state_fields(self.figure, args.name, args.is_distinct))
+        Ok(state_fields(self.statistic, args.name, args.is_distinct))
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        match Self::is_ours(args.expr_fields) {
-            true => !args.is_distinct,
-            false => self.plain.groups_accumulator_supported(args),
+        if Self::is_ours(args.expr_fields) {
+            !args.is_distinct
+        } else {
+            self.plain.groups_accumulator_supported(args)
         }
     }
 
@@ -128,7 +132,7 @@ impl AggregateUDFImpl for OfFloats {
         if !Self::is_ours(args.expr_fields) {
             return self.plain.create_groups_accumulator(args);
         }
-        Ok(groups_accumulator(self.figure))
+        Ok(groups_accumulator(self.statistic))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -144,26 +148,26 @@ impl AggregateUDFImpl for OfFloats {
     }
 }
 
-pub fn accumulator(figure: Figure, distinct: bool) -> Box<dyn Accumulator> {
+pub fn accumulator(statistic: Statistic, distinct: bool) -> Box<dyn Accumulator> {
     if distinct {
-        Box::new(Distinct { counts: HashMap::new(), figure })
+        Box::new(DistinctAccumulator { counts: HashMap::new(), statistic })
     } else {
-        Box::new(Whole { moments: Moments::default(), figure })
+        Box::new(MomentsAccumulator { moments: Moments::default(), statistic })
     }
 }
 
-pub fn groups_accumulator(figure: Figure) -> Box<dyn GroupsAccumulator> {
-    Box::new(Groups { groups: Vec::new(), heap_bytes: 0, figure })
+pub fn groups_accumulator(statistic: Statistic) -> Box<dyn GroupsAccumulator> {
+    Box::new(GroupedMoments { groups: Vec::new(), heap_bytes: 0, statistic })
 }
 
-pub fn state_fields(figure: Figure, name: &str, distinct: bool) -> Vec<FieldRef> {
+pub fn state_fields(statistic: Statistic, name: &str, distinct: bool) -> Vec<FieldRef> {
     if distinct {
         let item = ArrowField::new_list_field(Arrow::Float64, true);
         return vec![Arc::new(ArrowField::new_list(format_state_name(name, "distinct"), item, false))];
     }
     let field = |part, data_type| Arc::new(ArrowField::new(format_state_name(name, part), data_type, false));
     let mut fields = vec![field("count", Arrow::UInt64), field("sum", Arrow::Binary)];
-    if figure.needs_squares() {
+    if statistic.needs_squares() {
         fields.push(field("squares", Arrow::Binary));
     }
     fields
@@ -173,25 +177,25 @@ pub fn state_fields(figure: Figure, name: &str, distinct: bool) -> Vec<FieldRef>
 #[derive(Clone, Debug, Default)]
 struct Moments {
     count: u64,
-    sum: Exact,
+    sum: ExactSum,
     /// Boxed, because sums and means do not need it.
     squares: Option<Box<Squares>>,
 }
 
 impl Moments {
     #[inline]
-    fn add(&mut self, value: f64, figure: Figure) {
+    fn add(&mut self, value: f64, statistic: Statistic) {
         self.count += 1;
         self.sum.add(value);
-        if figure.needs_squares() {
+        if statistic.needs_squares() {
             self.squares.get_or_insert_default().add(value);
         }
     }
 
-    fn remove(&mut self, value: f64, figure: Figure) {
+    fn remove(&mut self, value: f64, statistic: Statistic) {
         self.count -= 1;
         self.sum.remove(value);
-        if figure.needs_squares() {
+        if statistic.needs_squares() {
             self.squares.get_or_insert_default().remove(value);
         }
     }
@@ -204,21 +208,21 @@ impl Moments {
         }
     }
 
-    fn figure(&self, figure: Figure) -> Option<f64> {
+    fn statistic(&self, statistic: Statistic) -> Option<f64> {
         let count = self.count as f64;
-        match figure {
+        match statistic {
             _ if self.count == 0 => None,
-            Figure::Sum => Some(self.sum.value()),
-            Figure::Mean => Some(self.mean()),
-            Figure::Variance { sample: true, .. } if self.count == 1 => None,
-            Figure::Variance { sample, root } => {
+            Statistic::Sum => Some(self.sum.value()),
+            Statistic::Mean => Some(self.mean()),
+            Statistic::Variance { sample: true, .. } if self.count == 1 => None,
+            Statistic::Variance { sample, root } => {
                 let divisor = if sample { count * (count - 1.0) } else { count * count };
                 let (deviations, exponent) = self.squared_deviations();
                 let variance = deviations / divisor;
                 Some(match (root, exponent) {
-                    (true, _) => exact::scaled(variance.sqrt(), exponent / 2),
+                    (true, _) => exact_sum::scaled(variance.sqrt(), exponent / 2),
                     (false, 0) => variance,
-                    (false, _) => exact::scaled(exact::scaled(variance, exponent / 2), exponent / 2),
+                    (false, _) => exact_sum::scaled(exact_sum::scaled(variance, exponent / 2), exponent / 2),
                 })
             }
         }
@@ -229,7 +233,7 @@ impl Moments {
         let count = self.count as f64;
         match self.sum.value() {
             sum if sum.is_infinite() && self.sum.is_finite() => {
-                exact::scaled(self.sum.value_by(-EXPONENT_OF_COUNT) / count, EXPONENT_OF_COUNT)
+                exact_sum::scaled(self.sum.value_by(-EXPONENT_OF_COUNT) / count, EXPONENT_OF_COUNT)
             }
             sum => sum / count,
         }
@@ -243,8 +247,8 @@ impl Moments {
             return (f64::NAN, 0);
         };
         // Scaling down loses small squares. They do not matter beside large ones, and without large ones nothing is scaled.
-        let down = if squares.large.value() == 0.0 { 0 } else { DOWN };
-        let mut total = Exact::default();
+        let down = if squares.large.value() == 0.0 { 0 } else { LARGE_EXPONENT };
+        let mut total = ExactSum::default();
         let mut add = |a: f64, b: f64| {
             let (high, low) = product(a, b);
             total.add(high);
@@ -274,16 +278,16 @@ impl Moments {
 /// Exponent of a power of two that exceeds any possible number of values.
 const EXPONENT_OF_COUNT: i32 = 64;
 /// Smallest magnitude of a large value: the sum of as many of its squares as there can be values may exceed the float64 range.
-const LARGE: f64 = f64::from_bits((1023 + 448) << 52);
+const LARGE_MIN: f64 = f64::from_bits((1023 + 448) << 52);
 /// Exponent of the power of two by which large values are divided before they are squared.
-const DOWN: i32 = 600;
+const LARGE_EXPONENT: i32 = 600;
 
 /// A sum of squares.
 #[derive(Clone, Debug, Default)]
 struct Squares {
-    plain: Exact,
-    /// The sum of the squares of large values, in units of 2^(2 [`DOWN`]).
-    large: Exact,
+    plain: ExactSum,
+    /// The sum of the squares of large values, in units of 2^(2 [`LARGE_EXPONENT`]).
+    large: ExactSum,
 }
 
 impl Squares {
@@ -303,9 +307,9 @@ impl Squares {
     }
 
     #[inline]
-    fn place(&mut self, value: f64) -> (f64, &mut Exact) {
+    fn place(&mut self, value: f64) -> (f64, &mut ExactSum) {
         match value.abs() {
-            LARGE..=f64::MAX => (exact::scaled(value, -DOWN), &mut self.large),
+            LARGE_MIN..=f64::MAX => (exact_sum::scaled(value, -LARGE_EXPONENT), &mut self.large),
             _ => (value, &mut self.plain),
         }
     }
@@ -331,7 +335,7 @@ impl Squares {
     fn decode(bytes: &[u8]) -> Option<Squares> {
         let (len, bytes) = bytes.split_first_chunk()?;
         let (plain, large) = bytes.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        Some(Squares { plain: Exact::decode(plain)?, large: Exact::decode(large)? })
+        Some(Squares { plain: ExactSum::decode(plain)?, large: ExactSum::decode(large)? })
     }
 }
 
@@ -352,37 +356,42 @@ fn each(values: &ArrayRef, mut each: impl FnMut(usize, f64)) {
 }
 
 /// Calls `each` with the row number and the partial moments of every row of a state's columns.
-fn partial(states: &[ArrayRef], figure: Figure, mut each: impl FnMut(usize, Moments)) -> Result<()> {
+fn for_each_state(
+    states: &[ArrayRef],
+    statistic: Statistic,
+    mut each: impl FnMut(usize, Moments),
+) -> Result<()> {
     let counts = states[0].as_primitive::<UInt64Type>();
     let unreadable = || DataFusionError::Internal("a partial sum cannot be read".into());
     let bytes = |column: usize, row: usize| states[column].as_binary::<i32>().value(row);
     for row in 0..counts.len() {
-        let squares = match figure.needs_squares() {
-            true => Some(Box::new(Squares::decode(bytes(2, row)).ok_or_else(unreadable)?)),
-            false => None,
+        let squares = if statistic.needs_squares() {
+            Some(Box::new(Squares::decode(bytes(2, row)).ok_or_else(unreadable)?))
+        } else {
+            None
         };
-        let sum = Exact::decode(bytes(1, row)).ok_or_else(unreadable)?;
+        let sum = ExactSum::decode(bytes(1, row)).ok_or_else(unreadable)?;
         each(row, Moments { count: counts.value(row), sum, squares });
     }
     Ok(())
 }
 
 #[derive(Debug)]
-struct Whole {
+struct MomentsAccumulator {
     moments: Moments,
-    figure: Figure,
+    statistic: Statistic,
 }
 
-impl Accumulator for Whole {
+impl Accumulator for MomentsAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let Whole { moments, figure } = self;
-        each(&values[0], |_, value| moments.add(value, *figure));
+        let MomentsAccumulator { moments, statistic } = self;
+        each(&values[0], |_, value| moments.add(value, *statistic));
         Ok(())
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let Whole { moments, figure } = self;
-        each(&values[0], |_, value| moments.remove(value, *figure));
+        let MomentsAccumulator { moments, statistic } = self;
+        each(&values[0], |_, value| moments.remove(value, *statistic));
         Ok(())
     }
 
@@ -398,19 +407,19 @@ impl Accumulator for Whole {
         };
         let moments = &self.moments;
         let mut state = vec![ScalarValue::UInt64(Some(moments.count)), bytes(&|out| moments.sum.encode(out))];
-        if self.figure.needs_squares() {
+        if self.statistic.needs_squares() {
             state.push(bytes(&|out| moments.encode_squares(out)));
         }
         Ok(state)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let Whole { moments, figure } = self;
-        partial(states, *figure, |_, other| moments.merge(&other))
+        let MomentsAccumulator { moments, statistic } = self;
+        for_each_state(states, *statistic, |_, other| moments.merge(&other))
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        Ok(ScalarValue::Float64(self.moments.figure(self.figure)))
+        Ok(ScalarValue::Float64(self.moments.statistic(self.statistic)))
     }
 
     fn size(&self) -> usize {
@@ -420,10 +429,10 @@ impl Accumulator for Whole {
 
 /// Computes a statistic of distinct values. Values are equal if SQL says so: -0 equals 0, and all NaN are equal.
 #[derive(Debug)]
-struct Distinct {
+struct DistinctAccumulator {
     /// The number of occurrences of each value in the frame, keyed by the value's bits.
     counts: HashMap<u64, u64>,
-    figure: Figure,
+    statistic: Statistic,
 }
 
 fn bits(value: f64) -> u64 {
@@ -434,7 +443,7 @@ fn bits(value: f64) -> u64 {
     }
 }
 
-impl Accumulator for Distinct {
+impl Accumulator for DistinctAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         each(&values[0], |_, value| *self.counts.entry(bits(value)).or_default() += 1);
         Ok(())
@@ -471,8 +480,8 @@ impl Accumulator for Distinct {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let mut moments = Moments::default();
-        self.counts.keys().for_each(|bits| moments.add(f64::from_bits(*bits), self.figure));
-        Ok(ScalarValue::Float64(moments.figure(self.figure)))
+        self.counts.keys().for_each(|bits| moments.add(f64::from_bits(*bits), self.statistic));
+        Ok(ScalarValue::Float64(moments.statistic(self.statistic)))
     }
 
     fn size(&self) -> usize {
@@ -481,14 +490,14 @@ impl Accumulator for Distinct {
 }
 
 /// The moments of every group.
-struct Groups {
+struct GroupedMoments {
     groups: Vec<Moments>,
     /// Bytes that the groups own on the heap, besides `groups` itself.
     heap_bytes: usize,
-    figure: Figure,
+    statistic: Statistic,
 }
 
-impl Groups {
+impl GroupedMoments {
     fn take(&mut self, emit_to: EmitTo) -> Vec<Moments> {
         let taken = emit_to.take_needed(&mut self.groups);
         self.heap_bytes = self.groups.iter().map(Moments::heap_bytes).sum();
@@ -496,7 +505,7 @@ impl Groups {
     }
 }
 
-fn state_of(groups: impl Iterator<Item = Moments>, figure: Figure) -> Vec<ArrayRef> {
+fn state_of(groups: impl Iterator<Item = Moments>, statistic: Statistic) -> Vec<ArrayRef> {
     let (mut sums, mut squares) = (BinaryBuilder::new(), BinaryBuilder::new());
     let (mut counts, mut bytes) = (Vec::new(), Vec::new());
     for moments in groups {
@@ -504,24 +513,24 @@ fn state_of(groups: impl Iterator<Item = Moments>, figure: Figure) -> Vec<ArrayR
         bytes.clear();
         moments.sum.encode(&mut bytes);
         sums.append_value(&bytes);
-        if figure.needs_squares() {
+        if statistic.needs_squares() {
             bytes.clear();
             moments.encode_squares(&mut bytes);
             squares.append_value(&bytes);
         }
     }
     let mut state: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(counts)), Arc::new(sums.finish())];
-    if figure.needs_squares() {
+    if statistic.needs_squares() {
         state.push(Arc::new(squares.finish()));
     }
     state
 }
 
-fn is_kept(filter: Option<&BooleanArray>, row: usize) -> bool {
+fn passes_filter(filter: Option<&BooleanArray>, row: usize) -> bool {
     filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
 }
 
-impl GroupsAccumulator for Groups {
+impl GroupsAccumulator for GroupedMoments {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -532,10 +541,10 @@ impl GroupsAccumulator for Groups {
         self.groups.resize_with(count, Moments::default);
         let mut grown = 0;
         each(&values[0], |row, value| {
-            if is_kept(filter, row) {
+            if passes_filter(filter, row) {
                 let group = &mut self.groups[groups[row]];
                 let before = group.heap_bytes();
-                group.add(value, self.figure);
+                group.add(value, self.statistic);
                 grown += group.heap_bytes() - before;
             }
         });
@@ -545,13 +554,13 @@ impl GroupsAccumulator for Groups {
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let mut values = Float64Builder::new();
-        self.take(emit_to).iter().for_each(|group| values.append_option(group.figure(self.figure)));
+        self.take(emit_to).iter().for_each(|group| values.append_option(group.statistic(self.statistic)));
         Ok(Arc::new(values.finish()))
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
         let taken = self.take(emit_to);
-        Ok(state_of(taken.into_iter(), self.figure))
+        Ok(state_of(taken.into_iter(), self.statistic))
     }
 
     fn merge_batch(
@@ -563,8 +572,8 @@ impl GroupsAccumulator for Groups {
     ) -> Result<()> {
         self.groups.resize_with(count, Moments::default);
         let mut grown = 0;
-        partial(states, self.figure, |row, other| {
-            if is_kept(filter, row) {
+        for_each_state(states, self.statistic, |row, other| {
+            if passes_filter(filter, row) {
                 let group = &mut self.groups[groups[row]];
                 let before = group.heap_bytes();
                 group.merge(&other);
@@ -579,12 +588,12 @@ impl GroupsAccumulator for Groups {
         let array: &Float64Array = values[0].as_primitive();
         let one = |row: usize| {
             let mut moments = Moments::default();
-            if array.is_valid(row) && is_kept(filter, row) {
-                moments.add(array.value(row), self.figure);
+            if array.is_valid(row) && passes_filter(filter, row) {
+                moments.add(array.value(row), self.statistic);
             }
             moments
         };
-        Ok(state_of((0..array.len()).map(one), self.figure))
+        Ok(state_of((0..array.len()).map(one), self.statistic))
     }
 
     fn supports_convert_to_state(&self) -> bool {

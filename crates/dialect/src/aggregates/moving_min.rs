@@ -65,8 +65,12 @@ impl AggregateUDFImpl for Min {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        let nothing = ScalarValue::try_from(args.return_field.data_type())?;
-        Ok(Box::new(Moving { inner: self.inner.create_sliding_accumulator(args)?, known: 0, nothing }))
+        let null = ScalarValue::try_from(args.return_field.data_type())?;
+        Ok(Box::new(SlidingMin {
+            inner: self.inner.create_sliding_accumulator(args)?,
+            non_null_rows: 0,
+            null,
+        }))
     }
 
     fn is_descending(&self) -> Option<bool> {
@@ -96,24 +100,24 @@ impl AggregateUDFImpl for Min {
 
 /// DataFusion's sliding accumulator, with the number of rows of the frame whose value is not null.
 #[derive(Debug)]
-struct Moving {
+struct SlidingMin {
     inner: Box<dyn Accumulator>,
-    known: usize,
-    nothing: ScalarValue,
+    non_null_rows: usize,
+    null: ScalarValue,
 }
 
 fn values_of(columns: &[ArrayRef]) -> usize {
     columns[0].len() - columns[0].null_count()
 }
 
-impl Accumulator for Moving {
+impl Accumulator for SlidingMin {
     fn update_batch(&mut self, columns: &[ArrayRef]) -> Result<()> {
-        self.known += values_of(columns);
+        self.non_null_rows += values_of(columns);
         self.inner.update_batch(columns)
     }
 
     fn retract_batch(&mut self, columns: &[ArrayRef]) -> Result<()> {
-        self.known -= values_of(columns);
+        self.non_null_rows -= values_of(columns);
         self.inner.retract_batch(columns)
     }
 
@@ -122,7 +126,7 @@ impl Accumulator for Moving {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        if self.known == 0 { Ok(self.nothing.clone()) } else { self.inner.evaluate() }
+        if self.non_null_rows == 0 { Ok(self.null.clone()) } else { self.inner.evaluate() }
     }
 
     fn size(&self) -> usize {

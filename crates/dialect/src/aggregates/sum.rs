@@ -22,7 +22,7 @@ use datafusion::logical_expr::{
 };
 use types::Error;
 
-use crate::aggregates::floats::{self, Figure};
+use crate::aggregates::floats::{self, Statistic};
 
 /// Returns the `sum` that replaces DataFusion's.
 pub fn function() -> Arc<AggregateUDF> {
@@ -61,12 +61,16 @@ impl AggregateUDFImpl for CheckedSum {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let data_type = args.return_field.data_type();
         Ok(match (wide(data_type), args.is_distinct) {
-            (None, distinct) if *data_type == Arrow::Float64 => floats::accumulator(Figure::Sum, distinct),
+            (None, distinct) if *data_type == Arrow::Float64 => floats::accumulator(Statistic::Sum, distinct),
             (None, _) => return self.0.accumulator(args),
-            (Some(wide), true) => {
-                Box::new(Distinct { counts: HashMap::new(), data_type: data_type.clone(), wide })
+            (Some(wide), true) => Box::new(DistinctSumAccumulator {
+                counts: HashMap::new(),
+                data_type: data_type.clone(),
+                wide,
+            }),
+            (Some(wide), false) => {
+                Box::new(SumAccumulator { sum: 0, count: 0, data_type: data_type.clone(), wide })
             }
-            (Some(wide), false) => Box::new(Total { sum: 0, count: 0, data_type: data_type.clone(), wide }),
         })
     }
 
@@ -81,7 +85,7 @@ impl AggregateUDFImpl for CheckedSum {
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         if *args.return_type() == Arrow::Float64 {
-            return Ok(floats::state_fields(Figure::Sum, args.name, args.is_distinct));
+            return Ok(floats::state_fields(Statistic::Sum, args.name, args.is_distinct));
         }
         let Some(wide) = wide(args.return_type()) else { return self.0.state_fields(args) };
         let field = if args.is_distinct {
@@ -100,9 +104,9 @@ impl AggregateUDFImpl for CheckedSum {
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
         let data_type = args.return_field.data_type();
         match wide(data_type) {
-            None if *data_type == Arrow::Float64 => Ok(floats::groups_accumulator(Figure::Sum)),
+            None if *data_type == Arrow::Float64 => Ok(floats::groups_accumulator(Statistic::Sum)),
             None => self.0.create_groups_accumulator(args),
-            Some(wide) => Ok(Box::new(Totals {
+            Some(wide) => Ok(Box::new(GroupedSums {
                 sums: Vec::new(),
                 seen: Vec::new(),
                 data_type: data_type.clone(),
@@ -137,15 +141,15 @@ fn out_of_range(data_type: &Arrow) -> DataFusionError {
 }
 
 /// Converts a total to a value of type `data_type`, or fails if it is out of range.
-fn fitted(sum: i128, data_type: &Arrow) -> Result<ScalarValue> {
-    let no = || out_of_range(data_type);
+fn to_scalar(sum: i128, data_type: &Arrow) -> Result<ScalarValue> {
+    let overflow = || out_of_range(data_type);
     Ok(match data_type {
-        Arrow::Int64 => ScalarValue::Int64(Some(sum.try_into().map_err(|_| no())?)),
-        Arrow::UInt64 => ScalarValue::UInt64(Some(sum.try_into().map_err(|_| no())?)),
+        Arrow::Int64 => ScalarValue::Int64(Some(sum.try_into().map_err(|_| overflow())?)),
+        Arrow::UInt64 => ScalarValue::UInt64(Some(sum.try_into().map_err(|_| overflow())?)),
         Arrow::Decimal128(precision, scale) => {
-            let limit = 10u128.checked_pow(u32::from(*precision)).ok_or_else(no)?;
+            let limit = 10u128.checked_pow(u32::from(*precision)).ok_or_else(overflow)?;
             if sum.unsigned_abs() >= limit {
-                return Err(no());
+                return Err(overflow());
             }
             ScalarValue::Decimal128(Some(sum), *precision, *scale)
         }
@@ -190,20 +194,20 @@ fn sum_int64(values: &[i64]) -> i128 {
 }
 
 #[derive(Debug)]
-struct Total {
+struct SumAccumulator {
     sum: i128,
     count: u64,
     data_type: Arrow,
     wide: Arrow,
 }
 
-impl Total {
+impl SumAccumulator {
     fn value(&self, data_type: &Arrow) -> Result<ScalarValue> {
-        if self.count == 0 { ScalarValue::try_from(data_type) } else { fitted(self.sum, data_type) }
+        if self.count == 0 { ScalarValue::try_from(data_type) } else { to_scalar(self.sum, data_type) }
     }
 }
 
-impl Accumulator for Total {
+impl Accumulator for SumAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let values = &values[0];
         if *values.data_type() == Arrow::Int64 && values.null_count() == 0 {
@@ -249,13 +253,13 @@ impl Accumulator for Total {
 
 /// `sum(DISTINCT …)`: counts the occurrences of each value in the frame, so that rows can leave it.
 #[derive(Debug)]
-struct Distinct {
+struct DistinctSumAccumulator {
     counts: HashMap<i128, u64>,
     data_type: Arrow,
     wide: Arrow,
 }
 
-impl Accumulator for Distinct {
+impl Accumulator for DistinctSumAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         each(&values[0], |_, value| {
             *self.counts.entry(value).or_default() += 1;
@@ -281,7 +285,7 @@ impl Accumulator for Distinct {
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
         let values: Result<Vec<ScalarValue>> =
-            self.counts.keys().map(|value| fitted(*value, &self.wide)).collect();
+            self.counts.keys().map(|value| to_scalar(*value, &self.wide)).collect();
         Ok(vec![ScalarValue::List(ScalarValue::new_list_nullable(&values?, &self.wide))])
     }
 
@@ -300,7 +304,7 @@ impl Accumulator for Distinct {
         for value in self.counts.keys() {
             sum = sum.checked_add(*value).ok_or_else(|| out_of_range(&self.data_type))?;
         }
-        fitted(sum, &self.data_type)
+        to_scalar(sum, &self.data_type)
     }
 
     fn size(&self) -> usize {
@@ -309,7 +313,7 @@ impl Accumulator for Distinct {
 }
 
 /// The totals of every group.
-struct Totals {
+struct GroupedSums {
     sums: Vec<i128>,
     /// Tells for each group if it has a value that is not null.
     seen: Vec<bool>,
@@ -317,7 +321,7 @@ struct Totals {
     wide: Arrow,
 }
 
-impl GroupsAccumulator for Totals {
+impl GroupsAccumulator for GroupedSums {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -327,7 +331,7 @@ impl GroupsAccumulator for Totals {
     ) -> Result<()> {
         self.sums.resize(count, 0);
         self.seen.resize(count, false);
-        let Totals { sums, seen, data_type, .. } = self;
+        let GroupedSums { sums, seen, data_type, .. } = self;
         each(&values[0], |i, value| {
             if filter.is_none_or(|f| f.is_valid(i) && f.value(i)) {
                 let sum = &mut sums[groups[i]];
@@ -347,7 +351,7 @@ impl GroupsAccumulator for Totals {
         let values: Result<Vec<ScalarValue>> = sums
             .into_iter()
             .zip(seen)
-            .map(|(sum, seen)| if seen { fitted(sum, &self.data_type) } else { Ok(null.clone()) })
+            .map(|(sum, seen)| if seen { to_scalar(sum, &self.data_type) } else { Ok(null.clone()) })
             .collect();
         ScalarValue::iter_to_array(values?)
     }

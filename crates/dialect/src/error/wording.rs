@@ -65,7 +65,7 @@ pub(super) fn reword(text: &str) -> Option<Error> {
 }
 
 /// Rewords errors about wrong arguments that DataFusion reports as bugs of its own.
-pub(super) fn mistaken(text: &str) -> Option<Error> {
+pub(super) fn argument_error(text: &str) -> Option<Error> {
     if text.contains("array_resize: failed to convert size to usize") {
         return Some(Error::invalid("`array_resize` takes a length from 0 on"));
     }
@@ -194,7 +194,7 @@ fn function(text: &str) -> Option<Error> {
         return Some(Error::invalid(format!("`{name}` does not take ({})", types.join(", "))).hint(hint));
     }
     if let Some((_, rest)) = text.split_once("(DataType: ") {
-        let given = type_name(parts(&closed(rest)?).first()?);
+        let given = type_name(parts(&until_closing_bracket(rest)?).first()?);
         return Some(Error::invalid(format!("`{name}` does not take {given}")).hint(hint));
     }
     Some(Error::invalid(format!("`{name}` does not take these arguments")).hint(hint))
@@ -316,7 +316,7 @@ fn split(text: &str, at: char) -> Vec<&str> {
 }
 
 /// Returns the text up to the bracket that closes one opened before the text.
-fn closed(text: &str) -> Option<String> {
+fn until_closing_bracket(text: &str) -> Option<String> {
     let mut depth = 1;
     let end = text.find(|c: char| {
         depth += i32::from(c == '(') - i32::from(c == ')');

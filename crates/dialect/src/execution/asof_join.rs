@@ -1,10 +1,10 @@
 //! `ASOF JOIN` finds for each row of the left side the row of the right side that is nearest in time, before or after it.
 //!
 //! DataFusion has no such join, nor has PostgreSQL; the syntax is Snowflake's:
-//! `FROM trades t ASOF JOIN quotes q MATCH_CONDITION (t.at >= q.at) ON t.sym = q.sym`. [`spell`] rewrites the statement to a LEFT
-//! JOIN whose condition contains a marker function, so that names and types are resolved as in any join. [`nodes`] turns the
-//! marked join of the logical plan into a node of its own ([`AsOf`]). [`exec`] executes it: it merges both sides, sorted by the
-//! equal columns and by time. The sorts are DataFusion's and can spill.
+//! `FROM trades t ASOF JOIN quotes q MATCH_CONDITION (t.at >= q.at) ON t.sym = q.sym`. [`rewrite`] rewrites the statement to a
+//! LEFT JOIN whose condition contains a marker function, so that names and types are resolved as in any join. [`plan_nodes`]
+//! turns the marked join of the logical plan into a node of its own ([`AsOfJoin`]). [`exec`] executes it: it merges both sides,
+//! sorted by the equal columns and by time. The sorts are DataFusion's and can spill.
 //!
 //! - Each left row appears once; without a match the columns of the right side are null. Nulls match nothing.
 //! - If several right rows have the same time, the one that was written last wins if the right side is a table; of a query's
@@ -37,14 +37,14 @@ use datafusion::sql::sqlparser::ast::{
 };
 use types::{Error, ROW_ID_NAME};
 
-pub use exec::{AsOfExec, Planner};
+pub use exec::{AsOfExec, AsOfPlanner};
 
 /// Name of the function that marks a match condition between the statement and the plan. No statement would use this name by
 /// itself.
 const MARKER: &str = "nearest in time";
 
 /// Rewrites each ASOF JOIN to a LEFT JOIN with a marker. Runs after names are bound.
-pub fn spell(statement: &mut Statement) -> types::Result<()> {
+pub fn rewrite(statement: &mut Statement) -> types::Result<()> {
     let called = visit_expressions(statement, |expr| match expr {
         SqlExpr::Function(call) if call.name.to_string().contains(MARKER) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
@@ -53,8 +53,8 @@ pub fn spell(statement: &mut Statement) -> types::Result<()> {
         return Err(Error::invalid(format!("there is no function `{MARKER}`"))
             .hint("the nearest row in time is found by ASOF JOIN … MATCH_CONDITION (a.at >= b.at)"));
     }
-    struct Spell;
-    impl VisitorMut for Spell {
+    struct AsOfRewriter;
+    impl VisitorMut for AsOfRewriter {
         type Break = Error;
         fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
             match body(&mut query.body) {
@@ -98,7 +98,7 @@ pub fn spell(statement: &mut Statement) -> types::Result<()> {
             _ => Ok(()),
         }
     }
-    match statement.visit(&mut Spell) {
+    match statement.visit(&mut AsOfRewriter) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -121,7 +121,7 @@ fn marked(condition: SqlExpr) -> SqlExpr {
     })
 }
 
-/// Returns the marker function, which [`spell`] writes and [`nodes`] removes.
+/// Returns the marker function, which [`rewrite`] writes and [`plan_nodes`] removes.
 pub fn marker() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Marker { signature: Signature::any(1, Volatility::Volatile) }))
 }
@@ -149,19 +149,19 @@ impl ScalarUDFImpl for Marker {
     }
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Err(refused(Error::invalid("MATCH_CONDITION stands in an ASOF JOIN")))
+        Err(external(Error::invalid("MATCH_CONDITION stands in an ASOF JOIN")))
     }
 }
 
-fn refused(error: Error) -> DataFusionError {
+fn external(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// Replaces each marked join of the plan by an [`AsOf`] node.
-pub fn nodes(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Replaces each marked join of the plan by an [`AsOfJoin`] node.
+pub fn plan_nodes(plan: LogicalPlan) -> Result<LogicalPlan> {
     let found = plan.transform_up_with_subqueries(|plan| match plan {
         LogicalPlan::Join(join) if join.filter.as_ref().is_some_and(is_marked) => {
-            let node = Arc::new(AsOf::of(join)?);
+            let node = Arc::new(AsOfJoin::from_join(join)?);
             Ok(Transformed::yes(LogicalPlan::Extension(Extension { node })))
         }
         other => Ok(Transformed::no(other)),
@@ -182,7 +182,7 @@ fn condition(expr: &Expr) -> Option<&Expr> {
 
 /// The logical node of an ASOF JOIN.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AsOf {
+pub struct AsOfJoin {
     left: Arc<LogicalPlan>,
     right: Arc<LogicalPlan>,
     /// Equalities between an expression of the left side and one of the right side.
@@ -194,8 +194,8 @@ pub struct AsOf {
     schema: DFSchemaRef,
 }
 
-impl AsOf {
-    fn of(join: Join) -> Result<AsOf> {
+impl AsOfJoin {
+    fn from_join(join: Join) -> Result<AsOfJoin> {
         let on = join.on.into_iter().map(|(left, right)| left.eq(right));
         let mut matched = None;
         let mut equal = Vec::new();
@@ -208,7 +208,7 @@ impl AsOf {
         let sides = |expr| sides(expr, &join.left, &join.right);
         let equal = equal.into_iter().map(|part| match sides(part) {
             Some((left, Operator::Eq, right)) => Ok(left.eq(right)),
-            _ => Err(refused(
+            _ => Err(external(
                 Error::invalid("the ON of an ASOF JOIN compares the two sides by `=`, joined by AND")
                     .hint("other conditions belong into WHERE, or into a query in place of the table"),
             )),
@@ -220,7 +220,7 @@ impl AsOf {
                 Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)))
             }
             _ => {
-                return Err(refused(
+                return Err(external(
                     Error::invalid(
                         "MATCH_CONDITION compares a value of the left side with one of the right, by >=, >, <= or <",
                     )
@@ -231,18 +231,18 @@ impl AsOf {
         let ids = join.right.schema().iter().filter(|(_, field)| field.name() == ROW_ID_NAME);
         let ids: Vec<Column> = ids.map(Column::from).collect();
         let tie = if let [id] = &ids[..] { Some(Expr::Column(id.clone())) } else { None };
-        Self::over(join.left, join.right, on, matched, tie)
+        Self::with_sides(join.left, join.right, on, matched, tie)
     }
 
-    fn over(
+    fn with_sides(
         left: Arc<LogicalPlan>,
         right: Arc<LogicalPlan>,
         on: Vec<Expr>,
         matched: Expr,
         tie: Option<Expr>,
-    ) -> Result<AsOf> {
+    ) -> Result<AsOfJoin> {
         let schema = Arc::new(build_join_schema(left.schema(), right.schema(), &JoinType::Left)?);
-        Ok(AsOf { left, right, on, matched, tie, schema })
+        Ok(AsOfJoin { left, right, on, matched, tie, schema })
     }
 }
 
@@ -264,19 +264,19 @@ fn sides(expr: Expr, left: &LogicalPlan, right: &LogicalPlan) -> Option<(Expr, O
     }
 }
 
-impl PartialOrd for AsOf {
+impl PartialOrd for AsOfJoin {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         (&self.on, &self.matched).partial_cmp(&(&other.on, &other.matched))
     }
 }
 
-impl Hash for AsOf {
+impl Hash for AsOfJoin {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (&self.left, &self.right, &self.on, &self.matched, &self.tie).hash(state);
     }
 }
 
-impl UserDefinedLogicalNodeCore for AsOf {
+impl UserDefinedLogicalNodeCore for AsOfJoin {
     fn name(&self) -> &str {
         "AsOfJoin"
     }
@@ -299,14 +299,14 @@ impl UserDefinedLogicalNodeCore for AsOf {
     }
 
     fn with_exprs_and_inputs(&self, mut exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
-        let lost = || refused(Error::internal("an ASOF JOIN lost one of its sides or conditions"));
+        let lost = || external(Error::internal("an ASOF JOIN lost one of its sides or conditions"));
         let tie = match &self.tie {
             Some(_) => Some(exprs.pop().ok_or_else(lost)?),
             None => None,
         };
         let matched = exprs.pop().ok_or_else(lost)?;
         let [left, right]: [LogicalPlan; 2] = inputs.try_into().map_err(|_| lost())?;
-        Self::over(Arc::new(left), Arc::new(right), exprs, matched, tie)
+        Self::with_sides(Arc::new(left), Arc::new(right), exprs, matched, tie)
     }
 
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
@@ -318,9 +318,9 @@ impl UserDefinedLogicalNodeCore for AsOf {
 
 /// Moves conditions on the left side below the join: the match of a left row does not depend on other left rows.
 #[derive(Debug)]
-pub struct FilterLeft;
+pub struct FilterLeftOfAsOf;
 
-impl OptimizerRule for FilterLeft {
+impl OptimizerRule for FilterLeftOfAsOf {
     fn name(&self) -> &str {
         "filter_left_of_asof"
     }
@@ -336,7 +336,7 @@ impl OptimizerRule for FilterLeft {
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let LogicalPlan::Filter(filter) = plan else { return Ok(Transformed::no(plan)) };
         let node = match filter.input.as_ref() {
-            LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref::<AsOf>(),
+            LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref::<AsOfJoin>(),
             _ => None,
         };
         let Some(node) = node else { return Ok(Transformed::no(LogicalPlan::Filter(filter))) };
@@ -352,7 +352,7 @@ impl OptimizerRule for FilterLeft {
             return Ok(Transformed::no(LogicalPlan::Filter(filter)));
         };
         let left = LogicalPlan::Filter(Filter::try_new(before, node.left.clone())?);
-        let node = Arc::new(AsOf { left: Arc::new(left), ..node.clone() });
+        let node = Arc::new(AsOfJoin { left: Arc::new(left), ..node.clone() });
         let joined = LogicalPlan::Extension(Extension { node });
         Ok(Transformed::yes(match conjunction(after) {
             Some(after) => LogicalPlan::Filter(Filter::try_new(after, Arc::new(joined))?),

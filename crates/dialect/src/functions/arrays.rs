@@ -2,9 +2,9 @@
 //! nulls in lists differently, and it writes lists differently as text.
 
 mod functions;
-mod spell;
+mod rewrite;
 mod text;
 
 pub use functions::{EQUALS_ANY, LESS, REMOVE, less, register};
-pub use spell::spell;
+pub use rewrite::rewrite;
 pub use text::{is_braced, to_value};

@@ -29,7 +29,7 @@ const TIME: Arrow = Arrow::Time64(TimeUnit::Nanosecond);
 const LENGTH: Arrow = Arrow::Decimal128(38, 0);
 
 /// Returns `interval * number`, in either order, or `interval / number`; `None` for other operands.
-pub fn times(left: &Expr, divides: bool, right: &Expr, schema: &DFSchema) -> Option<Expr> {
+pub fn multiply_or_divide(left: &Expr, divides: bool, right: &Expr, schema: &DFSchema) -> Option<Expr> {
     let type_of = |expr: &Expr| expr.get_type(schema).ok();
     let is_interval = |expr: &Expr| matches!(type_of(expr), Some(Arrow::Interval(_)));
     let is_number = |expr: &Expr| type_of(expr).is_some_and(|data_type| data_type.is_numeric());
@@ -38,13 +38,13 @@ pub fn times(left: &Expr, divides: bool, right: &Expr, schema: &DFSchema) -> Opt
         (false, true) if !divides => (right, left),
         _ => return None,
     };
-    let function = Arc::new(ScalarUDF::new_from_impl(Times::new(divides)));
+    let function = Arc::new(ScalarUDF::new_from_impl(IntervalProduct::new(divides)));
     let args = vec![interval.clone(), number.clone()];
     is_number(number).then(|| Expr::ScalarFunction(ScalarFunction::new_udf(function, args)))
 }
 
 /// Returns a time of day plus or minus an interval, in either order for plus; `None` for other operands.
-pub fn beside_time(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Option<Expr> {
+pub fn shift_time_of_day(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -> Option<Expr> {
     let theirs = right.get_type(schema).ok()?;
     if !matches!(theirs, Arrow::Interval(_) | Arrow::Time64(_) | Arrow::Time32(_)) {
         return None;
@@ -57,16 +57,16 @@ pub fn beside_time(left: &Expr, op: Operator, right: &Expr, schema: &DFSchema) -
         _ => return None,
     };
     let signature = Signature::exact(vec![TIME, INTERVAL], Volatility::Immutable);
-    let clock = Clock { back: op == Operator::Minus, signature };
+    let clock = TimeOfDayShift { back: op == Operator::Minus, signature };
     let args = vec![time.clone(), interval.clone()];
     Some(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(clock)), args)))
 }
 
 /// Replaces the intervals among compared expressions by their lengths, and so the durations beside them.
-pub fn as_lengths(exprs: &mut [&mut Expr], schema: &DFSchema) {
+pub fn compare_by_length(exprs: &mut [&mut Expr], schema: &DFSchema) {
     static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
         let signature = Signature::exact(vec![INTERVAL], Volatility::Immutable);
-        Arc::new(ScalarUDF::new_from_impl(Length { signature }))
+        Arc::new(ScalarUDF::new_from_impl(IntervalLength { signature }))
     });
     let types: Vec<Option<Arrow>> = exprs.iter().map(|expr| expr.get_type(schema).ok()).collect();
     if !types.iter().any(|own| matches!(own, Some(Arrow::Interval(_)))) {
@@ -86,12 +86,12 @@ pub fn as_lengths(exprs: &mut [&mut Expr], schema: &DFSchema) {
 
 /// Adds an interval to a time of day, or subtracts it, modulo one day. Months and days are whole days, so they change nothing.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Clock {
+struct TimeOfDayShift {
     back: bool,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Clock {
+impl ScalarUDFImpl for TimeOfDayShift {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -126,11 +126,11 @@ impl ScalarUDFImpl for Clock {
 
 /// Returns the length of an interval in nanoseconds.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Length {
+struct IntervalLength {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Length {
+impl ScalarUDFImpl for IntervalLength {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -169,18 +169,18 @@ fn by_row(args: &ScalarFunctionArgs, give: impl FnOnce(usize) -> Result<ArrayRef
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Times {
+struct IntervalProduct {
     divides: bool,
     signature: Signature,
 }
 
-impl Times {
-    fn new(divides: bool) -> Times {
-        Times { divides, signature: Signature::user_defined(Volatility::Immutable) }
+impl IntervalProduct {
+    fn new(divides: bool) -> IntervalProduct {
+        IntervalProduct { divides, signature: Signature::user_defined(Volatility::Immutable) }
     }
 }
 
-impl ScalarUDFImpl for Times {
+impl ScalarUDFImpl for IntervalProduct {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -226,7 +226,7 @@ fn product(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<In
         let product = match (whole, part) {
             (Some(whole), _) => by_whole(interval, whole.value(row)),
             (_, Some(part)) if divides && part.value(row) == 0.0 => {
-                return Err(ours(Error::invalid("an interval is divided by zero")));
+                return Err(external(Error::invalid("an interval is divided by zero")));
             }
             (_, Some(part)) if divides => by_part(interval, |of| of / part.value(row)),
             (_, Some(part)) => by_part(interval, |of| of * part.value(row)),
@@ -236,7 +236,7 @@ fn product(intervals: &ArrayRef, numbers: &ArrayRef, divides: bool) -> Result<In
                 ));
             }
         };
-        product.map(Some).ok_or_else(|| ours(Error::invalid("an interval is out of range")))
+        product.map(Some).ok_or_else(|| external(Error::invalid("an interval is out of range")))
     };
     (0..intervals.len()).map(one).collect()
 }
@@ -268,6 +268,6 @@ fn by_part(interval: IntervalMonthDayNano, times: impl Fn(f64) -> f64) -> Option
     })
 }
 
-fn ours(error: Error) -> DataFusionError {
+fn external(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }

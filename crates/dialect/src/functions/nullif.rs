@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 use sql::sql_type::field_type_name;
 use types::Error;
 
-use crate::functions::one_type::is_text;
+use crate::functions::common_type::is_text;
 use crate::rules::float_keys;
 
 pub const NAME: &str = "nullif";
@@ -82,9 +82,10 @@ impl ScalarUDFImpl for NullIf {
         let rows = if is_constant { 1 } else { args.number_rows };
         let (left, right) = (left.to_array(rows)?, right.to_array(rows)?);
         let kept = nullif(&left, &eq(&float_keys::keys(&left), &float_keys::keys(&right))?)?;
-        match is_constant {
-            true => ScalarValue::try_from_array(&kept, 0).map(ColumnarValue::Scalar),
-            false => Ok(ColumnarValue::Array(kept)),
+        if is_constant {
+            ScalarValue::try_from_array(&kept, 0).map(ColumnarValue::Scalar)
+        } else {
+            Ok(ColumnarValue::Array(kept))
         }
     }
 }

@@ -12,5 +12,5 @@ mod pattern;
 
 pub use functions::register;
 pub use like::LikePattern;
-pub use operators::{call_if_slow, in_node, in_place, is_regex, is_safe};
+pub use operators::{call_if_slow, is_regex, is_safe, node_with_calls, plan_with_calls};
 pub use pattern::Patterns;

@@ -6,11 +6,11 @@
 //! positive.
 
 mod calendar;
-mod duration;
-mod moment;
-mod part;
+mod date_part;
+mod interval_text;
 mod precision;
 pub mod series;
+mod to_timestamp;
 mod zone;
 
 use std::any::Any;
@@ -29,32 +29,32 @@ use datafusion::logical_expr::{
 };
 use types::{DataType, Error};
 
-use crate::functions::one_type::is_text;
+use crate::functions::common_type::is_text;
 use calendar::{DAY, Unit};
 use zone::Zone;
 
-pub use duration::spell_intervals;
-pub use part::Extract;
-pub use precision::spell_precision;
-pub use zone::{in_zone, spell_out};
+pub use date_part::ExtractPlanner;
+pub use interval_text::rewrite_intervals;
+pub use precision::rewrite_precision;
+pub use zone::{in_zone, rewrite_at_time_zone};
 
 const INTERVAL: Arrow = Arrow::Interval(IntervalUnit::MonthDayNano);
 
 /// Registers these functions, which replace DataFusion's.
-pub fn register(registry: &mut dyn FunctionRegistry, extract: &Extract) -> Result<()> {
+pub fn register(registry: &mut dyn FunctionRegistry, extract: &ExtractPlanner) -> Result<()> {
     for name in ["date_bin", "date_trunc", "to_char", "to_local_time"] {
         let what = match name {
-            "date_bin" => What::Bin,
-            "date_trunc" => What::Cut,
-            _ => What::Other,
+            "date_bin" => TimeFunctionKind::Bin,
+            "date_trunc" => TimeFunctionKind::Truncate,
+            _ => TimeFunctionKind::Delegated,
         };
-        let function = OfTimes { inner: registry.udf(name)?, what, signature: own_types() };
+        let function = TimeFunction { inner: registry.udf(name)?, what, signature: own_types() };
         registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function)))?;
     }
-    part::register(registry)?;
-    moment::register(registry)?;
+    date_part::register(registry)?;
+    to_timestamp::register(registry)?;
     precision::register(registry)?;
-    extract.becomes_registered(registry)
+    extract.use_registered(registry)
 }
 
 fn own_types() -> Signature {
@@ -62,31 +62,31 @@ fn own_types() -> Signature {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum What {
+enum TimeFunctionKind {
     /// `date_bin(width, time[, origin])`.
     Bin,
     /// `date_trunc(unit, time)`.
-    Cut,
+    Truncate,
     /// A function of DataFusion that is right once it gets microseconds. The time is its first argument.
-    Other,
+    Delegated,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct OfTimes {
+struct TimeFunction {
     /// DataFusion's function, which also handles times of day.
     inner: Arc<ScalarUDF>,
-    what: What,
+    what: TimeFunctionKind,
     signature: Signature,
 }
 
-impl OfTimes {
+impl TimeFunction {
     /// Returns the index of the time among the arguments.
     fn at(&self) -> usize {
-        usize::from(self.what != What::Other)
+        usize::from(self.what != TimeFunctionKind::Delegated)
     }
 }
 
-impl ScalarUDFImpl for OfTimes {
+impl ScalarUDFImpl for TimeFunction {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -106,7 +106,7 @@ impl ScalarUDFImpl for OfTimes {
     fn coerce_types(&self, types: &[Arrow]) -> Result<Vec<Arrow>> {
         let (name, text) = (self.name(), || Arrow::Utf8);
         let taken = match (self.what, types) {
-            (What::Bin, [width, time, origin @ ..]) if origin.len() < 2 => {
+            (TimeFunctionKind::Bin, [width, time, origin @ ..]) if origin.len() < 2 => {
                 let is_width = matches!(width, Arrow::Interval(_) | Arrow::Null) || is_text(width);
                 let origin = match (time, origin.first()) {
                     (Arrow::Time32(_) | Arrow::Time64(_), Some(_)) => Some(Some(time.clone())),
@@ -117,22 +117,22 @@ impl ScalarUDFImpl for OfTimes {
                     None => Some(vec![INTERVAL, time]),
                 })
             }
-            (What::Cut, [_, time]) => of_time_or_clock(time).map(|time| vec![text(), time]),
-            (What::Other, [time]) => of_time(time).map(|time| vec![time]),
-            (What::Other, [time, _]) => {
+            (TimeFunctionKind::Truncate, [_, time]) => of_time_or_clock(time).map(|time| vec![text(), time]),
+            (TimeFunctionKind::Delegated, [time]) => of_time(time).map(|time| vec![time]),
+            (TimeFunctionKind::Delegated, [time, _]) => {
                 let kept = matches!(time, Arrow::Date32 | Arrow::Duration(_)) || is_clock(time);
                 let time = if kept { Some(time.clone()) } else { of_time(time) };
                 time.map(|time| vec![time, text()])
             }
             _ => None,
         };
-        taken.ok_or_else(|| refused(name, types))
+        taken.ok_or_else(|| wrong_arguments(name, types))
     }
 
     fn return_type(&self, types: &[Arrow]) -> Result<Arrow> {
         match self.what {
-            What::Other => self.inner.return_type(types),
-            _ => types.get(1).cloned().ok_or_else(|| missing(self.name())),
+            TimeFunctionKind::Delegated => self.inner.return_type(types),
+            _ => types.get(1).cloned().ok_or_else(|| wrong_argument_count(self.name())),
         }
     }
 
@@ -142,7 +142,7 @@ impl ScalarUDFImpl for OfTimes {
         let is_constant =
             others.map(|(_, other)| other).all(|o| o.sort_properties == SortProperties::Singleton);
         match input.get(self.at()) {
-            Some(time) if is_constant && self.what != What::Other => Ok(time.sort_properties),
+            Some(time) if is_constant && self.what != TimeFunctionKind::Delegated => Ok(time.sort_properties),
             _ => Ok(SortProperties::Unordered),
         }
     }
@@ -153,22 +153,24 @@ impl ScalarUDFImpl for OfTimes {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let name = self.name();
-        if self.what == What::Other {
+        if self.what == TimeFunctionKind::Delegated {
             if let [_, pattern] = args.args.as_slice() {
                 has_fields(name, pattern)?;
             }
             return self.inner.invoke_with_args(args);
         }
-        let ([first, time] | [first, time, _]) = args.args.as_slice() else { return Err(missing(name)) };
+        let ([first, time] | [first, time, _]) = args.args.as_slice() else {
+            return Err(wrong_argument_count(name));
+        };
         let ColumnarValue::Scalar(first) = first else {
-            let what = if self.what == What::Bin { "width" } else { "unit" };
-            return Err(ours(Error::invalid(format!(
+            let what = if self.what == TimeFunctionKind::Bin { "width" } else { "unit" };
+            return Err(external(Error::invalid(format!(
                 "the {what} of `{name}` must be the same for all rows"
             ))));
         };
         let is_clock = is_clock(&time.data_type());
         match self.what {
-            What::Cut => {
+            TimeFunctionKind::Truncate => {
                 let unit = unit(name, first)?;
                 if is_clock {
                     return self.inner.invoke_with_args(args);
@@ -190,7 +192,7 @@ impl ScalarUDFImpl for OfTimes {
                     }
                     Some(ColumnarValue::Scalar(_)) => return nothing(),
                     Some(ColumnarValue::Array(_)) => {
-                        return Err(ours(Error::invalid(
+                        return Err(external(Error::invalid(
                             "the origin of `date_bin` must be the same for all rows",
                         )));
                     }
@@ -213,7 +215,7 @@ fn has_fields(name: &str, pattern: &ColumnarValue) -> Result<()> {
         }
         let message = format!("`{}` has no field that `{name}` knows", types::name::printable(pattern));
         let hint = "its patterns are those of strftime: '%Y-%m-%d %H:%M:%S' for 'YYYY-MM-DD HH24:MI:SS'";
-        Err(ours(Error::invalid(message).hint(hint)))
+        Err(external(Error::invalid(message).hint(hint)))
     };
     match pattern {
         ColumnarValue::Scalar(pattern) => pattern.try_as_str().flatten().map_or(Ok(()), check),
@@ -233,7 +235,7 @@ enum Width {
 
 fn width_of(width: IntervalMonthDayNano) -> Result<Width> {
     let IntervalMonthDayNano { months, days, nanoseconds } = width;
-    let invalid = |message: &str| Err(ours(Error::invalid(message)));
+    let invalid = |message: &str| Err(external(Error::invalid(message)));
     if months != 0 && (days != 0 || nanoseconds != 0) {
         return invalid("the width of a stride of `date_bin` is in months and years, or in days and less");
     }
@@ -253,7 +255,7 @@ fn unit(name: &str, unit: &ScalarValue) -> Result<Unit> {
     known.and_then(Unit::named).ok_or_else(|| {
         let found = known.map_or("null".to_owned(), |text| format!("`{}`", types::name::printable(text)));
         let error = Error::invalid(format!("{found} is not a unit of `{name}`"));
-        ours(error.hint(format!("it takes one of these: {}", Unit::NAMES)))
+        external(error.hint(format!("it takes one of these: {}", Unit::NAMES)))
     })
 }
 
@@ -306,7 +308,7 @@ fn is_clock(data_type: &Arrow) -> bool {
     matches!(data_type, Arrow::Time32(_) | Arrow::Time64(_))
 }
 
-fn refused(name: &str, types: &[Arrow]) -> DataFusionError {
+fn wrong_arguments(name: &str, types: &[Arrow]) -> DataFusionError {
     let name_of = |data_type: &Arrow| {
         sql::sql_type::field_type_name(&arrow::datatypes::Field::new("", data_type.clone(), true))
     };
@@ -318,17 +320,17 @@ fn refused(name: &str, types: &[Arrow]) -> DataFusionError {
         "from_unixtime" => "a number of seconds, and maybe the name of a zone",
         _ => "a timestamp, a text or a number",
     };
-    ours(Error::invalid(format!("`{name}` does not take ({found})")).hint(format!("it takes {takes}")))
+    external(Error::invalid(format!("`{name}` does not take ({found})")).hint(format!("it takes {takes}")))
 }
 
-fn missing(name: &str) -> DataFusionError {
+fn wrong_argument_count(name: &str) -> DataFusionError {
     DataFusionError::Internal(format!("{name} has another number of arguments"))
 }
 
 fn out_of_range(name: &str) -> DataFusionError {
-    ours(Error::invalid(format!("`{name}` would return a time that no timestamp can hold")))
+    external(Error::invalid(format!("`{name}` would return a time that no timestamp can hold")))
 }
 
-fn ours(error: Error) -> DataFusionError {
+fn external(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }

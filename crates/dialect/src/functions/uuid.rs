@@ -54,7 +54,7 @@ pub fn format(bytes: &[u8]) -> String {
     text
 }
 
-pub fn no_uuid(text: &str) -> Error {
+pub fn invalid_uuid(text: &str) -> Error {
     Error::invalid(format!("`{}` is not a valid uuid", name::printable(text)))
         .hint("write 32 hexadecimal digits as 8-4-4-4-12")
 }
@@ -129,7 +129,8 @@ fn read_all(texts: &ArrayRef) -> Result<ArrayRef> {
     for text in texts {
         match text {
             Some(text) => {
-                let bytes = parse(text).ok_or_else(|| DataFusionError::External(Box::new(no_uuid(text))))?;
+                let bytes =
+                    parse(text).ok_or_else(|| DataFusionError::External(Box::new(invalid_uuid(text))))?;
                 out.append_value(bytes)?;
             }
             None => out.append_null(),
@@ -153,14 +154,14 @@ pub fn write_all(uuids: &ArrayRef) -> ArrayRef {
 
 /// The analyzer rule that converts a text to a uuid where it meets one.
 #[derive(Debug)]
-pub struct TextMeetsUuid {
+pub struct UuidCoercion {
     from_text: Arc<ScalarUDF>,
     to_text: Arc<ScalarUDF>,
 }
 
-impl TextMeetsUuid {
+impl UuidCoercion {
     pub fn new() -> Self {
-        TextMeetsUuid { from_text: UuidFunction::from_text(), to_text: UuidFunction::to_text() }
+        UuidCoercion { from_text: UuidFunction::from_text(), to_text: UuidFunction::to_text() }
     }
 
     fn call(&self, function: &Arc<ScalarUDF>, argument: Expr) -> Expr {
@@ -171,7 +172,7 @@ impl TextMeetsUuid {
         Ok(match expr {
             Expr::Literal(ScalarValue::Utf8(Some(text)), metadata) => {
                 let bytes =
-                    parse(&text).ok_or_else(|| DataFusionError::External(Box::new(no_uuid(&text))))?;
+                    parse(&text).ok_or_else(|| DataFusionError::External(Box::new(invalid_uuid(&text))))?;
                 Expr::Literal(ScalarValue::FixedSizeBinary(16, Some(bytes.to_vec())), metadata)
             }
             other => self.call(&self.from_text, other),
@@ -236,7 +237,7 @@ fn kind(expr: &Expr, schema: &DFSchema) -> Option<bool> {
     }
 }
 
-impl AnalyzerRule for TextMeetsUuid {
+impl AnalyzerRule for UuidCoercion {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         if !mentions_uuid(&plan)? {
             return Ok(plan);

@@ -20,9 +20,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 #[derive(Debug)]
-pub struct DistinctIsGrouping;
+pub struct DistinctAsGrouping;
 
-impl OptimizerRule for DistinctIsGrouping {
+impl OptimizerRule for DistinctAsGrouping {
     fn name(&self) -> &str {
         "distinct_is_grouping"
     }
@@ -52,9 +52,9 @@ impl OptimizerRule for DistinctIsGrouping {
 
 /// Orders the expressions of DISTINCT ON as ORDER BY has them, and replaces column numbers and aliases in both: DataFusion
 /// requires it, PostgreSQL does not.
-pub fn in_order(statement: &mut Statement) {
-    struct InOrder;
-    impl VisitorMut for InOrder {
+pub fn order_distinct_on(statement: &mut Statement) {
+    struct DistinctOnOrderer;
+    impl VisitorMut for DistinctOnOrderer {
         type Break = ();
         fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
             if let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &mut query.order_by
@@ -62,15 +62,15 @@ pub fn in_order(statement: &mut Statement) {
                 && let Some(ast::Distinct::On(on)) = &mut select.distinct
             {
                 let projection = &select.projection;
-                on.iter_mut().for_each(|on| *on = meant(on, projection).clone());
-                order.iter_mut().for_each(|by| by.expr = meant(&by.expr, projection).clone());
+                on.iter_mut().for_each(|on| *on = resolve(on, projection).clone());
+                order.iter_mut().for_each(|by| by.expr = resolve(&by.expr, projection).clone());
                 let place = |on: &ast::Expr| order.iter().position(|by| by.expr == *on).unwrap_or(usize::MAX);
                 on.sort_by_cached_key(place);
             }
             ControlFlow::Continue(())
         }
     }
-    let _ = statement.visit(&mut InOrder);
+    let _ = statement.visit(&mut DistinctOnOrderer);
 }
 
 /// Returns the expression of the SELECT list with this number or alias, else the expression itself.

@@ -42,7 +42,7 @@ fn has_total(aggregate: &Aggregate) -> bool {
 }
 
 /// Refuses grand totals in correlated subqueries: these become joins, which return no row for an empty input.
-pub fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub fn refuse_correlated_totals(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expr| {
             expr.apply(|expr| {
@@ -63,15 +63,15 @@ pub fn checked(plan: LogicalPlan) -> Result<LogicalPlan> {
 
 /// Computes the expressions of grouping sets in a projection below the aggregate. A set refers to its expressions by name, and
 /// the names change when checked arithmetic is inserted.
-pub fn computed(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub fn compute_keys_below(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|plan| match plan {
-        LogicalPlan::Aggregate(aggregate) => below(aggregate),
+        LogicalPlan::Aggregate(aggregate) => compute_below(aggregate),
         other => Ok(Transformed::no(other)),
     })
     .data()
 }
 
-fn below(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
+fn compute_below(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
     let [Expr::GroupingSet(sets)] = aggregate.group_expr.as_slice() else {
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     };
@@ -190,7 +190,7 @@ pub struct GroupingSets;
 impl PhysicalOptimizerRule for GroupingSets {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
-            Ok(match filled(&plan)? {
+            Ok(match with_missing_rows(&plan)? {
                 Some(filled) => Transformed::yes(filled),
                 None => Transformed::no(plan),
             })
@@ -207,7 +207,7 @@ impl PhysicalOptimizerRule for GroupingSets {
     }
 }
 
-fn filled(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+fn with_missing_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(last) = plan.as_any().downcast_ref::<AggregateExec>() else { return Ok(None) };
     let first = match last.mode() {
         AggregateMode::Partial | AggregateMode::PartialReduce => return Ok(None),
@@ -252,10 +252,7 @@ fn filled(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>
             first.input().clone(),
             first.input_schema(),
         )?);
-        match std::ptr::eq(first, last) {
-            true => once,
-            false => plan.clone().with_new_children(vec![once])?,
-        }
+        if std::ptr::eq(first, last) { once } else { plan.clone().with_new_children(vec![once])? }
     };
     Ok(Some(Arc::new(GroupingSetsExec::new(grouped, place, times, total))))
 }
@@ -367,21 +364,19 @@ impl ExecutionPlan for GroupingSetsExec {
             Ok::<_, DataFusionError>(next.map(|batch| (batch, (input, total))))
         });
         let (place, times) = (self.place, self.times.clone());
-        let repeated = rows.map_ok(move |batch| stream::iter(rounds(batch, place, &times))).try_flatten();
+        let repeated =
+            rows.map_ok(move |batch| stream::iter(repeat_rows(batch, place, &times))).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), repeated)))
     }
 }
 
 /// Returns all rows, then the rows of sets that are listed at least twice, then of those listed three times, and so on.
-fn rounds(
+fn repeat_rows(
     batch: RecordBatch,
     place: usize,
     times: &BTreeMap<u64, usize>,
 ) -> impl Iterator<Item = Result<RecordBatch>> + use<> {
-    let counted = match times.is_empty() {
-        true => Ok(Vec::new()),
-        false => counts(&batch, place, times),
-    };
+    let counted = if times.is_empty() { Ok(Vec::new()) } else { counts(&batch, place, times) };
     let (counts, error) = match counted {
         Ok(counts) => (counts, None),
         Err(error) => (Vec::new(), Some(Err(error))),

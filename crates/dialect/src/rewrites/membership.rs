@@ -21,24 +21,24 @@ use datafusion::logical_expr::{
 
 /// The value for which null may be mistaken without harm.
 #[derive(Clone, Copy, PartialEq)]
-enum For {
+enum NullMeaning {
     /// Null counts as false: only "true" matters to the condition.
     False,
     /// Null counts as true: only "false" matters, because the predicate is under NOT.
     True,
 }
 
-impl For {
-    fn not(self) -> For {
+impl NullMeaning {
+    fn not(self) -> NullMeaning {
         match self {
-            For::False => For::True,
-            For::True => For::False,
+            NullMeaning::False => NullMeaning::True,
+            NullMeaning::True => NullMeaning::False,
         }
     }
 }
 
 /// Writes out the predicates of a plan, as described for the module.
-pub fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let exact = plan.transform_up_with_subqueries(|plan| {
         let LogicalPlan::Filter(filter) = plan else { return Ok(Transformed::no(plan)) };
         if !has_membership(&filter.predicate)? {
@@ -46,13 +46,13 @@ pub fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
         }
         let parts = split_conjunction_owned(filter.predicate).into_iter();
         let schema = filter.input.schema();
-        let parts = parts.map(|part| match stands_alone(&part, schema)? {
-            Some(Alone::Joins) => Ok(part),
-            Some(Alone::Exists(found)) => match as_exists(&found, schema)? {
+        let parts = parts.map(|part| match plan_conjunct(&part, schema)? {
+            Some(ConjunctPlan::Join) => Ok(part),
+            Some(ConjunctPlan::Exists(found)) => match as_exists(&found, schema)? {
                 Some(exists) => Ok(Expr::Not(Box::new(exists))),
-                None => written_out(found, schema),
+                None => as_case(found, schema),
             },
-            None => condition(part, For::False, schema),
+            None => condition(part, NullMeaning::False, schema),
         });
         let predicate = conjunction(parts.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true));
         Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
@@ -62,7 +62,7 @@ pub fn exact(plan: LogicalPlan) -> Result<LogicalPlan> {
 
 /// Gives the value of an uncorrelated query a unique name, if it has no table name: DataFusion identifies the columns of a mark
 /// join by their names alone.
-fn named(found: InSubquery) -> Result<Expr> {
+fn with_unique_name(found: InSubquery) -> Result<Expr> {
     let query = &found.subquery;
     let head = query.subquery.head_output_expr()?;
     let schema = query.subquery.schema();
@@ -82,16 +82,16 @@ fn has_membership(expr: &Expr) -> Result<bool> {
 }
 
 /// The plan for a predicate that is a conjunct by itself.
-enum Alone {
+enum ConjunctPlan {
     /// DataFusion's join for the predicate is right.
-    Joins,
+    Join,
     /// NOT IN of a correlated query in which nothing is null becomes NOT EXISTS: DataFusion's join that handles nulls has only
     /// one key.
     Exists(InSubquery),
 }
 
 /// Returns the plan for a predicate that is a conjunct by itself; `None` if it has to be written out.
-fn stands_alone(expr: &Expr, schema: &DFSchema) -> Result<Option<Alone>> {
+fn plan_conjunct(expr: &Expr, schema: &DFSchema) -> Result<Option<ConjunctPlan>> {
     let (expr, not) = match expr {
         Expr::Not(inner) => (inner.as_ref(), true),
         other => (other, false),
@@ -106,13 +106,13 @@ fn stands_alone(expr: &Expr, schema: &DFSchema) -> Result<Option<Alone>> {
     }
     // Written out over a UNION, the predicate would have two columns of one name, which DataFusion refuses.
     if found.negated == not || has_union(&found.subquery.subquery) {
-        return Ok(Some(Alone::Joins));
+        return Ok(Some(ConjunctPlan::Join));
     }
     if may_be_null()? {
         return Ok(None);
     }
     let is_correlated = !found.subquery.outer_ref_columns.is_empty();
-    Ok(Some(if is_correlated { Alone::Exists(found.clone()) } else { Alone::Joins }))
+    Ok(Some(if is_correlated { ConjunctPlan::Exists(found.clone()) } else { ConjunctPlan::Join }))
 }
 
 /// Returns true if the query's result columns read outer columns. DataFusion only joins by conditions.
@@ -126,7 +126,7 @@ fn has_union(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Union(_)) || plan.inputs().into_iter().any(has_union)
 }
 
-fn condition(expr: Expr, null_is: For, schema: &DFSchema) -> Result<Expr> {
+fn condition(expr: Expr, null_is: NullMeaning, schema: &DFSchema) -> Result<Expr> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
             let (left, right) = (condition(*left, null_is, schema)?, condition(*right, null_is, schema)?);
@@ -135,17 +135,17 @@ fn condition(expr: Expr, null_is: For, schema: &DFSchema) -> Result<Expr> {
         Expr::Not(inner) => Ok(Expr::Not(Box::new(condition(*inner, null_is.not(), schema)?))),
         Expr::InSubquery(found) => {
             // A mark is false for null, so its negation is true.
-            let mark = if found.negated { For::True } else { For::False };
+            let mark = if found.negated { NullMeaning::True } else { NullMeaning::False };
             if null_is == mark && !selects_outer(&found.subquery)? {
-                named(found)
+                with_unique_name(found)
             } else {
-                written_out(found, schema)
+                as_case(found, schema)
             }
         }
         // In other expressions true, false and null all matter.
         other => {
             let exact = other.transform_up(|expr| match expr {
-                Expr::InSubquery(found) => Ok(Transformed::yes(written_out(found, schema)?)),
+                Expr::InSubquery(found) => Ok(Transformed::yes(as_case(found, schema)?)),
                 other => Ok(Transformed::no(other)),
             });
             Ok(exact?.data)
@@ -155,28 +155,28 @@ fn condition(expr: Expr, null_is: For, schema: &DFSchema) -> Result<Expr> {
 
 /// Rewrites IN of a correlated query as EXISTS with an equality. Returns `None` if that is not possible.
 fn as_exists(found: &InSubquery, schema: &DFSchema) -> Result<Option<Expr>> {
-    let rows = Rows::of(&found.subquery);
+    let rows = QueryRows::of(&found.subquery);
     if found.expr.is_volatile() || !rows.is_selected || !rows.is_correlated() {
         return Ok(None);
     }
     let Some((outer, columns)) = as_outer(&found.expr, schema)? else { return Ok(None) };
-    rows.any(Some(rows.value.clone().eq(outer)), &columns).map(Some)
+    rows.exists_where(Some(rows.value.clone().eq(outer)), &columns).map(Some)
 }
 
-fn written_out(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
+fn as_case(found: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let is_in = as_exists(&found, schema)?;
     let InSubquery { expr, subquery, negated } = found;
     if expr.is_volatile() {
         return Ok(Expr::InSubquery(InSubquery { expr, subquery, negated }));
     }
-    let rows = Rows::of(&subquery);
-    let any = rows.any(None, &[])?;
-    let any_null = rows.any(Some(rows.value.clone().is_null()), &[])?;
+    let rows = QueryRows::of(&subquery);
+    let any = rows.exists_where(None, &[])?;
+    let any_null = rows.exists_where(Some(rows.value.clone().is_null()), &[])?;
     let unknown = any_null.or(expr.as_ref().clone().is_null().and(any));
     // NOT IN would be a join with several keys, and DataFusion's join that handles nulls has only one.
     let is_in = match is_in {
         Some(is_in) => is_in,
-        None => named(InSubquery { expr, subquery, negated: false })?,
+        None => with_unique_name(InSubquery { expr, subquery, negated: false })?,
     };
     when(is_in, lit(!negated)).when(unknown, lit(ScalarValue::Boolean(None))).otherwise(lit(negated))
 }
@@ -205,7 +205,7 @@ fn as_outer(expr: &Expr, schema: &DFSchema) -> Result<Option<(Expr, Vec<Expr>)>>
 }
 
 /// The rows and the value of a query.
-struct Rows {
+struct QueryRows {
     plan: Arc<LogicalPlan>,
     value: Expr,
     /// True if the value is an expression over the plan's rows; false if it is a column of the query's result.
@@ -213,8 +213,8 @@ struct Rows {
     outer_ref_columns: Vec<Expr>,
 }
 
-impl Rows {
-    fn of(query: &Subquery) -> Rows {
+impl QueryRows {
+    fn of(query: &Subquery) -> QueryRows {
         let outer_ref_columns = query.outer_ref_columns.clone();
         match query.subquery.as_ref() {
             // The selected value may read outer columns too, and then it can only stand in a condition.
@@ -222,11 +222,11 @@ impl Rows {
                 if !outer_ref_columns.is_empty() && projection.expr.len() == 1 =>
             {
                 let value = projection.expr[0].clone().unalias();
-                Rows { plan: projection.input.clone(), value, is_selected: true, outer_ref_columns }
+                QueryRows { plan: projection.input.clone(), value, is_selected: true, outer_ref_columns }
             }
             plan => {
                 let value = Expr::Column(Column::from(plan.schema().qualified_field(0)));
-                Rows { plan: query.subquery.clone(), value, is_selected: false, outer_ref_columns }
+                QueryRows { plan: query.subquery.clone(), value, is_selected: false, outer_ref_columns }
             }
         }
     }
@@ -237,7 +237,7 @@ impl Rows {
 
     /// Returns a condition that is true if the query has a row for which `filter` holds. The query is limited to one row, else
     /// each outer row would be joined to all of them.
-    fn any(&self, filter: Option<Expr>, columns: &[Expr]) -> Result<Expr> {
+    fn exists_where(&self, filter: Option<Expr>, columns: &[Expr]) -> Result<Expr> {
         let mut plan = match (self.plan.as_ref(), &filter) {
             // DataFusion loses the outer columns of the first of two adjacent filters.
             (LogicalPlan::Filter(first), Some(_)) if self.is_selected => {

@@ -29,15 +29,15 @@ const ORDERED_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// Rewrites a statement. Runs after names are bound, so that the moved expressions keep their meaning.
-pub fn spell(statement: &mut Statement) -> Result<()> {
-    match statement.visit(&mut Spell { queries: 0 }) {
+pub fn rewrite(statement: &mut Statement) -> Result<()> {
+    match statement.visit(&mut RowValueRewriter { queries: 0 }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
 /// Refuses such a query if it is correlated: DataFusion loses outer columns below an alias.
-pub fn checked(plan: LogicalPlan) -> DfResult<LogicalPlan> {
+pub fn refuse_correlated(plan: LogicalPlan) -> DfResult<LogicalPlan> {
     plan.apply_with_subqueries(|plan| {
         if let LogicalPlan::SubqueryAlias(named) = plan
             && named.alias.table().starts_with(CALLED)
@@ -65,7 +65,7 @@ fn has_outer(plan: &LogicalPlan) -> DfResult<bool> {
 
 /// The values of a condition that matter where it stands.
 #[derive(Clone, Copy)]
-enum For {
+enum NullMeaning {
     /// Null counts as false, as in a WHERE condition.
     False,
     /// Null counts as true, as in a WHERE condition under NOT.
@@ -73,22 +73,22 @@ enum For {
     All,
 }
 
-impl For {
-    fn not(self) -> For {
+impl NullMeaning {
+    fn not(self) -> NullMeaning {
         match self {
-            For::False => For::True,
-            For::True => For::False,
-            For::All => For::All,
+            NullMeaning::False => NullMeaning::True,
+            NullMeaning::True => NullMeaning::False,
+            NullMeaning::All => NullMeaning::All,
         }
     }
 }
 
-struct Spell {
+struct RowValueRewriter {
     /// The number of queries named so far.
     queries: usize,
 }
 
-impl VisitorMut for Spell {
+impl VisitorMut for RowValueRewriter {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
@@ -96,18 +96,18 @@ impl VisitorMut for Spell {
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        self.spell(expr).map_or_else(ControlFlow::Break, ControlFlow::Continue)
+        self.rewrite_expr(expr).map_or_else(ControlFlow::Break, ControlFlow::Continue)
     }
 }
 
-impl Spell {
-    /// Rewrites IN in conditions, where the use of the result is known. All other expressions are rewritten by `spell`
+impl RowValueRewriter {
+    /// Rewrites IN in conditions, where the use of the result is known. All other expressions are rewritten by `rewrite_expr`
     /// afterwards.
     fn body(&mut self, body: &mut SetExpr) -> Result<()> {
         match body {
             SetExpr::Select(select) => {
                 let conditions = [&mut select.selection, &mut select.having];
-                conditions.into_iter().flatten().try_for_each(|one| self.condition(one, For::False))
+                conditions.into_iter().flatten().try_for_each(|one| self.condition(one, NullMeaning::False))
             }
             SetExpr::SetOperation { left, right, .. } => {
                 self.body(left)?;
@@ -117,7 +117,7 @@ impl Spell {
         }
     }
 
-    fn condition(&mut self, expr: &mut Expr, null_is: For) -> Result<()> {
+    fn condition(&mut self, expr: &mut Expr, null_is: NullMeaning) -> Result<()> {
         match expr {
             Expr::Nested(inner) => self.condition(inner, null_is),
             Expr::UnaryOp { op: UnaryOperator::Not, expr } => self.condition(expr, null_is.not()),
@@ -130,19 +130,19 @@ impl Spell {
         }
     }
 
-    fn spell(&mut self, expr: &mut Expr) -> Result<()> {
+    fn rewrite_expr(&mut self, expr: &mut Expr) -> Result<()> {
         let spelled = match expr {
-            Expr::InSubquery { .. } => return self.in_query(expr, For::All),
+            Expr::InSubquery { .. } => return self.in_query(expr, NullMeaning::All),
             Expr::BinaryOp { left, op, right } => match (row(left), row(right)) {
-                (Some(left), Some(right)) if compares(op) => Some(compared(&left, op, &right)?),
+                (Some(left), Some(right)) if compares(op) => Some(compare_rows(&left, op, &right)?),
                 _ => None,
             },
-            Expr::IsDistinctFrom(left, right) => distinct(left, right)?,
-            Expr::IsNotDistinctFrom(left, right) => distinct(left, right)?.map(not),
+            Expr::IsDistinctFrom(left, right) => distinct_rows(left, right)?,
+            Expr::IsNotDistinctFrom(left, right) => distinct_rows(left, right)?.map(not),
             Expr::InList { expr, list, negated } => match (row(expr), rows(list)) {
                 (Some(one), Some(rows)) => {
                     check_growth(&one, rows.len())?;
-                    let each = rows.iter().map(|row| compared(&one, &BinaryOperator::Eq, row));
+                    let each = rows.iter().map(|row| compare_rows(&one, &BinaryOperator::Eq, row));
                     let any = joined(each.collect::<Result<_>>()?, &BinaryOperator::Or);
                     Some(if *negated { not(any) } else { any })
                 }
@@ -150,8 +150,8 @@ impl Spell {
             },
             Expr::Between { expr, negated, low, high } => match (row(expr), row(low), row(high)) {
                 (Some(one), Some(low), Some(high)) => {
-                    let above = compared(&one, &BinaryOperator::GtEq, &low)?;
-                    let below = compared(&one, &BinaryOperator::LtEq, &high)?;
+                    let above = compare_rows(&one, &BinaryOperator::GtEq, &low)?;
+                    let below = compare_rows(&one, &BinaryOperator::LtEq, &high)?;
                     let both = binary(above, BinaryOperator::And, below);
                     Some(if *negated { not(both) } else { both })
                 }
@@ -169,7 +169,7 @@ impl Spell {
                 check_growth(&one, rows.len())?;
                 *operand = None;
                 for (when, row) in conditions.iter_mut().zip(rows) {
-                    when.condition = compared(&one, &BinaryOperator::Eq, &row)?;
+                    when.condition = compare_rows(&one, &BinaryOperator::Eq, &row)?;
                 }
                 None
             }
@@ -183,7 +183,7 @@ impl Spell {
 
     /// Rewrites `(a, b) IN (SELECT …)`: it is true if a row of the query is equal, and null if only for some row the equality is
     /// null.
-    fn in_query(&mut self, expr: &mut Expr, null_is: For) -> Result<()> {
+    fn in_query(&mut self, expr: &mut Expr, null_is: NullMeaning) -> Result<()> {
         let Expr::InSubquery { expr: one, subquery, negated } = expr else { return Ok(()) };
         let Some(one) = row(one) else { return Ok(()) };
         check_width(&one, subquery)?;
@@ -197,17 +197,17 @@ impl Spell {
             (1..=one.len()).map(|at| Ident::with_quote('"', format!("{called}.{at}"))).collect();
         let equal = {
             let values: Vec<Expr> = values.iter().cloned().map(Expr::Identifier).collect();
-            compared(&values, &BinaryOperator::Eq, &one)?
+            compare_rows(&values, &BinaryOperator::Eq, &one)?
         };
         let has = |condition: Expr| exists(subquery, &called, &values, condition);
         let has_equal = has(equal.clone())?;
         let may_be = || has(Expr::IsNull(Box::new(bracketed(equal.clone()))));
         *expr = match (null_is, *negated) {
-            (For::False, false) => has_equal,
-            (For::True, true) => not(has_equal),
-            (For::True, false) => binary(has_equal, BinaryOperator::Or, may_be()?),
-            (For::False, true) => binary(not(has_equal), BinaryOperator::And, not(may_be()?)),
-            (For::All, negated) => Expr::Case {
+            (NullMeaning::False, false) => has_equal,
+            (NullMeaning::True, true) => not(has_equal),
+            (NullMeaning::True, false) => binary(has_equal, BinaryOperator::Or, may_be()?),
+            (NullMeaning::False, true) => binary(not(has_equal), BinaryOperator::And, not(may_be()?)),
+            (NullMeaning::All, negated) => Expr::Case {
                 case_token: AttachedToken::empty(),
                 end_token: AttachedToken::empty(),
                 operand: None,
@@ -252,7 +252,7 @@ fn compares(op: &BinaryOperator) -> bool {
 }
 
 /// Rewrites the comparison of two rows as comparisons of their values.
-fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr> {
+fn compare_rows(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr> {
     use BinaryOperator::{And, Eq, Gt, GtEq, Lt, LtEq, Or};
     check(left.len(), right.len())?;
     let one = |at: usize, op: &BinaryOperator| value(&left[at], op, &right[at]);
@@ -278,15 +278,15 @@ fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr> 
 
 fn value(left: &Expr, op: &BinaryOperator, right: &Expr) -> Result<Expr> {
     match (row(left), row(right)) {
-        (Some(left), Some(right)) => compared(&left, op, &right),
+        (Some(left), Some(right)) => compare_rows(&left, op, &right),
         _ => Ok(binary(left.clone(), op.clone(), right.clone())),
     }
 }
 
-fn distinct(left: &Expr, right: &Expr) -> Result<Option<Expr>> {
+fn distinct_rows(left: &Expr, right: &Expr) -> Result<Option<Expr>> {
     let (Some(left), Some(right)) = (row(left), row(right)) else { return Ok(None) };
     check(left.len(), right.len())?;
-    let each = left.into_iter().zip(right).map(|(left, right)| match distinct(&left, &right)? {
+    let each = left.into_iter().zip(right).map(|(left, right)| match distinct_rows(&left, &right)? {
         Some(spelled) => Ok(spelled),
         None => Ok(Expr::IsDistinctFrom(Box::new(bracketed(left)), Box::new(bracketed(right)))),
     });

@@ -2,7 +2,7 @@
 //!
 //! DataFusion's optimizer has no such bounds. It moves conditions below the expressions that they read, and substitutes those: in
 //! `SELECT x + x AS x FROM (SELECT x + x AS x FROM …) WHERE x > 1` each level doubles the condition, so that a text of a kilobyte
-//! became gigabytes. The text does not show how often that happens. So every rule of the planner is wrapped in a [`Budgeted`]
+//! became gigabytes. The text does not show how often that happens. So every rule of the planner is wrapped in a [`BudgetedRule`]
 //! rule, which checks the statement's deadline and the size of its input and output, for each node that the rule is called with.
 
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 use types::{Error, Kind};
 
 use crate::execution::interrupt;
-use crate::values::type_text;
+use crate::values::type_depth;
 
 /// Weight of the expressions of one node, or of a whole plan if a rule gets the whole plan: about 16 MiB, which takes the slowest
 /// rules a second. The longest text of literals stays below it.
@@ -50,24 +50,24 @@ const JOINS_MAX: usize = 128;
 const WEIGHT: usize = 8;
 
 /// Wraps every rule of the logical and the physical optimizer.
-pub fn of_rules(
+pub fn wrap_rules(
     optimizer: &mut Vec<Arc<dyn OptimizerRule + Send + Sync>>,
     physical: &mut Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
 ) {
     for rule in optimizer {
-        *rule = Arc::new(Budgeted(rule.clone()));
+        *rule = Arc::new(BudgetedRule(rule.clone()));
     }
     for rule in physical {
-        *rule = Arc::new(Budgeted(rule.clone()));
+        *rule = Arc::new(BudgetedRule(rule.clone()));
     }
 }
 
 /// Wraps every rule of the analyzer.
-pub fn of_analyzer(
+pub fn wrap_analyzer(
     rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
 ) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let budgeted = |rule: Arc<dyn AnalyzerRule + Send + Sync>| {
-        Arc::new(Budgeted(rule)) as Arc<dyn AnalyzerRule + Send + Sync>
+        Arc::new(BudgetedRule(rule)) as Arc<dyn AnalyzerRule + Send + Sync>
     };
     rules.into_iter().map(budgeted).collect()
 }
@@ -98,7 +98,7 @@ fn check_query(query: &Query, is_aggregate: &dyn Fn(&str) -> bool) -> Result<()>
                 let joins = select.from.iter().map(|table| table.joins.len());
                 check_count("joins", joins.max().unwrap_or_default(), JOINS_MAX)?;
                 check_count("columns in SELECT", select.projection.len(), COLUMNS_MAX)?;
-                into_result(select.visit(&mut Calls { is_aggregate, aggregates: 0, windows: 0 }))?;
+                into_result(select.visit(&mut CallCounter { is_aggregate, aggregates: 0, windows: 0 }))?;
             }
             SetExpr::Values(values) => {
                 let columns = values.rows.iter().map(Vec::len).max().unwrap_or_default();
@@ -111,13 +111,13 @@ fn check_query(query: &Query, is_aggregate: &dyn Fn(&str) -> bool) -> Result<()>
 }
 
 /// Counts the aggregates and the window functions of a SELECT.
-struct Calls<'a> {
+struct CallCounter<'a> {
     is_aggregate: &'a dyn Fn(&str) -> bool,
     aggregates: usize,
     windows: usize,
 }
 
-impl Visitor for Calls<'_> {
+impl Visitor for CallCounter<'_> {
     type Break = DataFusionError;
 
     fn pre_visit_expr(&mut self, expr: &ast::Expr) -> ControlFlow<DataFusionError> {
@@ -151,12 +151,12 @@ fn into_result(visited: ControlFlow<DataFusionError>) -> Result<()> {
 /// Fails if the statement should end, or if a plan has become too large.
 pub fn check(plan: &LogicalPlan) -> Result<()> {
     interrupt::check_statement()?;
-    let mut whole = Whole { left: WEIGHT_MAX, deep: 0, depths: Vec::new(), joins: 0, windows: 0 };
-    plan.visit_with_subqueries(&mut whole).map(drop)
+    let mut visitor = PlanVisitor { left: WEIGHT_MAX, deep: 0, depths: Vec::new(), joins: 0, windows: 0 };
+    plan.visit_with_subqueries(&mut visitor).map(drop)
 }
 
 /// Returns a plan that is within the budget, else fails.
-pub fn kept(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub fn within_budget(plan: LogicalPlan) -> Result<LogicalPlan> {
     check(&plan)?;
     Ok(plan)
 }
@@ -169,7 +169,7 @@ fn check_node(plan: &LogicalPlan) -> Result<()> {
 
 /// A traversal that sums the weight of a plan's expressions, and the depth that an expression reaches if those of all nodes above
 /// one another are substituted.
-struct Whole {
+struct PlanVisitor {
     left: usize,
     deep: usize,
     depths: Vec<usize>,
@@ -178,7 +178,7 @@ struct Whole {
     windows: usize,
 }
 
-impl<'n> TreeNodeVisitor<'n> for Whole {
+impl<'n> TreeNodeVisitor<'n> for PlanVisitor {
     type Node = LogicalPlan;
 
     fn f_down(&mut self, plan: &'n LogicalPlan) -> Result<TreeNodeRecursion> {
@@ -187,7 +187,7 @@ impl<'n> TreeNodeVisitor<'n> for Whole {
         self.windows += windows(plan);
         check_count("joins", self.joins, JOINS_MAX)?;
         check_count("window functions", self.windows, WINDOWS_MAX)?;
-        plan.schema().fields().iter().try_for_each(|field| type_text::check_depth(field.data_type()))?;
+        plan.schema().fields().iter().try_for_each(|field| type_depth::check_depth(field.data_type()))?;
         self.depths.push(depth);
         self.deep += depth;
         if self.deep > DEPTH_MAX {
@@ -215,7 +215,7 @@ fn windows(plan: &LogicalPlan) -> usize {
 /// Subtracts the weight of a node's expressions from `left`, and returns the depth of the deepest one.
 fn weigh(plan: &LogicalPlan, left: &mut usize) -> Result<usize> {
     check_width(plan)?;
-    let mut expressions = Expressions { left: *left, depth: 0, deepest: 0 };
+    let mut expressions = ExpressionVisitor { left: *left, depth: 0, deepest: 0 };
     plan.apply_expressions(|expr| expr.visit(&mut expressions))?;
     *left = expressions.left;
     Ok(expressions.deepest)
@@ -268,13 +268,13 @@ fn grouped_columns(expr: &Expr) -> usize {
     }
 }
 
-struct Expressions {
+struct ExpressionVisitor {
     left: usize,
     depth: usize,
     deepest: usize,
 }
 
-impl<'n> TreeNodeVisitor<'n> for Expressions {
+impl<'n> TreeNodeVisitor<'n> for ExpressionVisitor {
     type Node = Expr;
 
     fn f_down(&mut self, expr: &'n Expr) -> Result<TreeNodeRecursion> {
@@ -326,9 +326,9 @@ fn too_large() -> DataFusionError {
 }
 
 #[derive(Debug)]
-struct Budgeted<T: ?Sized>(Arc<T>);
+struct BudgetedRule<T: ?Sized>(Arc<T>);
 
-impl OptimizerRule for Budgeted<dyn OptimizerRule + Send + Sync> {
+impl OptimizerRule for BudgetedRule<dyn OptimizerRule + Send + Sync> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -349,7 +349,7 @@ impl OptimizerRule for Budgeted<dyn OptimizerRule + Send + Sync> {
     }
 }
 
-impl AnalyzerRule for Budgeted<dyn AnalyzerRule + Send + Sync> {
+impl AnalyzerRule for BudgetedRule<dyn AnalyzerRule + Send + Sync> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -360,7 +360,7 @@ impl AnalyzerRule for Budgeted<dyn AnalyzerRule + Send + Sync> {
     }
 }
 
-impl PhysicalOptimizerRule for Budgeted<dyn PhysicalOptimizerRule + Send + Sync> {
+impl PhysicalOptimizerRule for BudgetedRule<dyn PhysicalOptimizerRule + Send + Sync> {
     fn name(&self) -> &str {
         self.0.name()
     }

@@ -28,7 +28,7 @@ use datafusion::logical_expr::{
 };
 
 use crate::functions::arrays;
-use crate::rewrites::coerce::compares;
+use crate::rewrites::coercion::compares;
 
 pub use array::keys;
 pub use function::{NAME, is_function, without_keys};
@@ -71,7 +71,7 @@ fn key_of(scalar: ScalarValue) -> ScalarValue {
 
 /// Replaces float constants in a comparison by their keys, because the optimizer may compare them with one another. Called for
 /// each node of an expression, from the inside outwards.
-pub fn settle_constants(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+pub fn key_constants(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let mut compared: Vec<&mut Expr> = match &mut expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => vec![left, right],
         Expr::Between(Between { expr, low, high, .. }) => vec![expr, low, high],
@@ -121,7 +121,7 @@ fn is_constant_float(expr: &Expr, schema: &DFSchema) -> Result<bool> {
 pub type HasOneNan = fn(&dyn TableProvider) -> bool;
 
 /// Inserts keys into an optimized plan wherever floats are compared.
-pub fn exact(plan: LogicalPlan, has_one_nan: HasOneNan) -> Result<LogicalPlan> {
+pub fn insert_keys(plan: LogicalPlan, has_one_nan: HasOneNan) -> Result<LogicalPlan> {
     plan.transform_up_with_subqueries(|plan| node(plan, has_one_nan)).map(|exact| exact.data)
 }
 
@@ -132,11 +132,10 @@ fn node(plan: LogicalPlan, has_one_nan: HasOneNan) -> Result<Transformed<Logical
         if scan.filters.is_empty() {
             return Ok(Transformed::no(plan));
         }
-        let keys = Keys { schema: DFSchema::empty(), inputs: Vec::new(), has_one_nan };
+        let keys = KeyInserter { schema: DFSchema::empty(), inputs: Vec::new(), has_one_nan };
         return plan.map_expressions(|filter| {
-            filter.transform_up(|part| match part.any_column_refs() {
-                true => Ok(Transformed::no(part)),
-                false => keys.compared(part),
+            filter.transform_up(|part| {
+                if part.any_column_refs() { Ok(Transformed::no(part)) } else { keys.compared(part) }
             })
         });
     }
@@ -144,7 +143,7 @@ fn node(plan: LogicalPlan, has_one_nan: HasOneNan) -> Result<Transformed<Logical
         return recursive(query);
     }
     let inputs: Vec<LogicalPlan> = plan.inputs().into_iter().cloned().collect();
-    let keys = Keys { schema: merge_schema(&inputs.iter().collect::<Vec<_>>()), inputs, has_one_nan };
+    let keys = KeyInserter { schema: merge_schema(&inputs.iter().collect::<Vec<_>>()), inputs, has_one_nan };
     let names = NamePreserver::new(&plan);
     let exact = match plan {
         LogicalPlan::Aggregate(mut aggregate) => {
@@ -210,9 +209,10 @@ fn recursive(query: RecursiveQuery) -> Result<Transformed<LogicalPlan>> {
     let part = |plan: Arc<LogicalPlan>| -> Result<Arc<LogicalPlan>> {
         let columns = plan.schema().iter().map(|(qualifier, field)| {
             let column = Expr::from((qualifier, field));
-            match has_float(field.data_type()) {
-                true => function::key(column).alias_qualified(qualifier.cloned(), field.name()),
-                false => column,
+            if has_float(field.data_type()) {
+                function::key(column).alias_qualified(qualifier.cloned(), field.name())
+            } else {
+                column
             }
         });
         let columns: Vec<Expr> = columns.collect();
@@ -226,14 +226,14 @@ fn recursive(query: RecursiveQuery) -> Result<Transformed<LogicalPlan>> {
 }
 
 /// Inserts keys into the expressions of one node.
-struct Keys {
+struct KeyInserter {
     inputs: Vec<LogicalPlan>,
     /// The columns that the expressions can read.
     schema: DFSchema,
     has_one_nan: HasOneNan,
 }
 
-impl Keys {
+impl KeyInserter {
     /// Inserts keys into all comparisons within an expression.
     fn inside(&self, expr: Expr) -> Result<Transformed<Expr>> {
         expr.transform_up(|expr| self.compared(expr))
@@ -344,7 +344,7 @@ impl Keys {
         if !self.is_float(&left) && !self.is_float(&right) {
             return Transformed::no(compared(left, op, right));
         }
-        let (left, right) = (settled(left), settled(right));
+        let (left, right) = (with_key(left), with_key(right));
         let side = match (&left, &right, op.swap()) {
             (column, Expr::Literal(scalar, _), _) if self.is_stored(column) => bits(op, scalar),
             (Expr::Literal(scalar, _), column, Some(op)) if self.is_stored(column) => bits(op, scalar),
@@ -392,7 +392,7 @@ impl Keys {
     }
 }
 
-fn settled(expr: Expr) -> Expr {
+fn with_key(expr: Expr) -> Expr {
     match expr {
         Expr::Literal(scalar, metadata) => Expr::Literal(key_of(scalar), metadata),
         other => other,

@@ -12,8 +12,8 @@ use types::{DataType, Error, Field, Kind, Result, Value, name};
 
 use crate::functions::arrays;
 use crate::functions::uuid;
-use crate::rewrites::coerce::Number;
-use crate::rules::to_float;
+use crate::rewrites::coercion::Number;
+use crate::rules::float_casts;
 
 /// Magnitude from which a float64 may stand for another integer than the intended one.
 const FLOAT_INTEGER_MAX: f64 = (1u64 << 53) as f64;
@@ -109,7 +109,7 @@ fn is_text(data_type: &Arrow) -> bool {
 }
 
 fn cast(array: &ArrayRef, wanted: &Arrow) -> Result<ArrayRef> {
-    to_float::cast(array, wanted, &STRICT).map_err(refused)
+    float_casts::cast(array, wanted, &STRICT).map_err(refused)
 }
 
 /// Converts floats to decimals by the fewest digits that identify each float. Most of the digits of its exact value were never

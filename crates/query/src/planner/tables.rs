@@ -20,7 +20,7 @@ use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF, TableSource, Volat
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::DataType as SqlType;
 use dialect::error::from_datafusion;
-use dialect::rules::whole;
+use dialect::rules::integer_casts;
 use engine::View;
 use sql::names::{Named, Tables, Written};
 use sql::sql_type;
@@ -247,8 +247,9 @@ impl ContextProvider for Catalog<'_> {
         let schema = DFSchema::empty();
         let fold = |arg: Expr| -> DfResult<Expr> {
             let simplifier = ExprSimplifier::new(self.moment.clone());
-            let arg =
-                simplifier.coerce(arg, &schema)?.transform_up(|expr| Ok(whole::rewrite(expr, &schema)))?;
+            let arg = simplifier
+                .coerce(arg, &schema)?
+                .transform_up(|expr| Ok(integer_casts::rewrite(expr, &schema)))?;
             simplifier.simplify(arg.data)
         };
         for arg in &args {

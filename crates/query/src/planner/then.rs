@@ -6,7 +6,7 @@ use datafusion::logical_expr::{Expr as Logical, LogicalPlan};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr, SelectItem, Statement, Value as SqlValue};
 use dialect::error::from_datafusion;
-use dialect::rewrites::coerce;
+use dialect::rewrites::coercion;
 use dialect::values::params::Params;
 use engine::View;
 use sql::as_of::{self, Point};
@@ -39,7 +39,7 @@ impl Planner {
         let statement = sql::ast::select(vec![item], Vec::new(), None)?;
         let mut tables = ViewTables::new(self, view, &[]);
         let plan = self.logical(statement, params, &mut tables)?;
-        let plan = coerce::coerce(self.substitute(plan, params)?)?.plan;
+        let plan = coercion::coerce(self.substitute(plan, params)?)?.plan;
         let mut state = self.state.clone();
         state.mark_start_execution();
         let plan = state.optimize(&plan).map_err(from_datafusion)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat_batches;
 use arrow::datatypes::Schema;
-use dialect::execution::cancel::Cancel;
+use dialect::execution::cancellation::Cancellation;
 use index::text::{self, Marker, Query, Scanner, TextMaterializer};
 use table::Snapshot;
 use types::{ColumnId, Error, Kind, Lsn, ROW_ID, Result, RowId};
@@ -29,7 +29,7 @@ pub(super) struct Job {
     pub request: Request,
     pub parts: Vec<Part>,
     pub lsn: Lsn,
-    pub cancel: Arc<Cancel>,
+    pub cancel: Arc<Cancellation>,
 }
 
 /// The amount of work that a job may do on its thread.
@@ -39,7 +39,7 @@ struct Work {
 }
 
 impl Work {
-    fn check(&self, cancel: &Cancel) -> Result<()> {
+    fn check(&self, cancel: &Cancellation) -> Result<()> {
         cancel.check_deadline()?;
         let left =
             self.left.get().checked_sub(1).ok_or_else(|| Error::internal("more work than is light"))?;

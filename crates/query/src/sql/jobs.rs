@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use dialect::error::from_datafusion;
-use dialect::execution::cancel::CancelOnDrop;
+use dialect::execution::cancellation::CancelOnDrop;
 use dialect::execution::interrupt;
 use dialect::values::params::{self, Params};
 use engine::View;
@@ -58,7 +58,7 @@ impl Sql {
             }
             Ok(rows)
         };
-        self.among_statements(deadline, interrupt::within(own, work)).await
+        self.among_statements(deadline, interrupt::scope(own, work)).await
     }
 
     /// Runs another module's work that does not yield, in a slot of a heavy statement. The job checks its deadline itself.

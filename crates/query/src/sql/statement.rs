@@ -13,7 +13,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::sql::sqlparser::ast::{ObjectType, Statement};
-use dialect::execution::cancel::{Cancel, Hold};
+use dialect::execution::cancellation::{Cancellation, RunningGuard};
 use dialect::execution::interrupt;
 use dialect::values::params::{self, Params};
 use engine::{Committed, Op, OpenTransaction, Transaction, View};
@@ -49,7 +49,7 @@ const ATTEMPTS_MAX: u32 = 8;
 pub(super) struct Job {
     pub deadline: Deadline,
     pub phase: Phase,
-    pub cancel: Arc<Cancel>,
+    pub cancel: Arc<Cancellation>,
     /// The value of [`Rows::reads_only_records`], found while planning.
     pub only_records: AtomicBool,
     pub shared: Arc<Shared>,
@@ -88,7 +88,7 @@ impl Work {
 enum Understood {
     Light(Begun, Place),
     /// The hold keeps the statement counted as running.
-    Heavy(Work, Hold),
+    Heavy(Work, RunningGuard),
 }
 
 /// A statement that has begun to return rows, or was carried out.
@@ -141,7 +141,7 @@ impl Job {
 
     /// Wraps work of this statement so that it ends with the statement.
     fn as_own<F: Future + Send>(&self, work: F) -> impl Future<Output = F::Output> + Send + use<F> {
-        interrupt::within(self.cancel.clone(), work)
+        interrupt::scope(self.cancel.clone(), work)
     }
 
     /// Returns true if the text has a cached plan that is cheap to fill with these values, and that was light.
@@ -182,7 +182,7 @@ impl Job {
     }
 
     /// Runs the statement on the threads of heavy statements. If it turns out to be light it needs no slot among them.
-    async fn run_heavy(self: Arc<Self>, understood: Option<(Work, Hold)>, reply: Arc<Reply>) {
+    async fn run_heavy(self: Arc<Self>, understood: Option<(Work, RunningGuard)>, reply: Arc<Reply>) {
         let job = self.clone();
         let begun = self.within(&self.shared.lanes.heavy, async move {
             let shared = &job.shared;

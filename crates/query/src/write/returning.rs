@@ -14,7 +14,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, SelectItem, SetExpr, Statement, WildcardAdditionalOptions, visit_expressions,
 };
-use dialect::execution::cancel::Cancel;
+use dialect::execution::cancellation::Cancellation;
 use dialect::execution::interrupt;
 use engine::Committed;
 use sql::names;
@@ -177,11 +177,11 @@ impl Writer<'_> {
                 let mut extras = vec![Extra::of(CHANGED, extra_schema(&snapshot, &[]), columns)?];
                 extras.extend(joined(&others, &ids, &times)?);
                 // The answer of a committed statement is completed even after the deadline.
-                let cancel = Cancel::at(Instant::now() + COMMIT_WAIT);
+                let cancel = Cancellation::with_deadline(Instant::now() + COMMIT_WAIT);
                 let writer = Writer { cancel: &cancel, ..*self };
                 let done = |e: Error| e.with("committed at lsn", committed.lsn);
                 let outcome = writer.run_over(*statement, &extras);
-                let outcome = interrupt::within(cancel.clone(), outcome).await.map_err(done)?;
+                let outcome = interrupt::scope(cancel.clone(), outcome).await.map_err(done)?;
                 if outcome.0.num_rows() != count {
                     return Err(done(Error::internal("RETURNING gave another number of rows")));
                 }

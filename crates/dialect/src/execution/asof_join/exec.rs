@@ -27,27 +27,27 @@ use datafusion::physical_plan::{
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 use types::Error;
 
-use super::merge::{Merge, Side};
-use super::{AsOf, refused, sides};
+use super::merge::{AsOfMerge, SortedSide};
+use super::{AsOfJoin, external, sides};
 
 /// DataFusion's planner, extended by the node of an ASOF JOIN.
 #[derive(Debug)]
-pub struct Planner;
+pub struct AsOfPlanner;
 
 #[async_trait]
-impl QueryPlanner for Planner {
+impl QueryPlanner for AsOfPlanner {
     async fn create_physical_plan(
         &self,
         plan: &LogicalPlan,
         state: &SessionState,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Planner)]);
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(AsOfPlanner)]);
         planner.create_physical_plan(plan, state).await
     }
 }
 
 #[async_trait]
-impl ExtensionPlanner for Planner {
+impl ExtensionPlanner for AsOfPlanner {
     async fn plan_extension(
         &self,
         planner: &dyn PhysicalPlanner,
@@ -56,8 +56,8 @@ impl ExtensionPlanner for Planner {
         inputs: &[Arc<dyn ExecutionPlan>],
         state: &SessionState,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(node) = node.as_any().downcast_ref::<AsOf>() else { return Ok(None) };
-        let lost = || refused(Error::internal("an ASOF JOIN lost one of its sides or conditions"));
+        let Some(node) = node.as_any().downcast_ref::<AsOfJoin>() else { return Ok(None) };
+        let lost = || external(Error::internal("an ASOF JOIN lost one of its sides or conditions"));
         let [left, right] = inputs else { return Err(lost()) };
         let physical =
             |expr: &Expr, plan: &LogicalPlan| planner.create_physical_expr(expr, plan.schema(), state);
@@ -109,7 +109,7 @@ impl AsOfExec {
             let (a, b) = (a.data_type(&schemas[0])?, b.data_type(&schemas[1])?);
             if a != b {
                 let what = format!("an ASOF JOIN cannot compare {a} with {b}");
-                return Err(refused(Error::invalid(what).hint("CAST one of them")));
+                return Err(external(Error::invalid(what).hint("CAST one of them")));
             }
         }
         let sort = |expr: &Arc<dyn PhysicalExpr>, options| PhysicalSortExpr::new(expr.clone(), options);
@@ -118,7 +118,7 @@ impl AsOfExec {
             let time = sort(&times[side], time_order(op));
             let tie = tie.map(|tie| sort(tie, SortOptions::default()));
             LexOrdering::new(keys.chain([time]).chain(tie))
-                .ok_or_else(|| refused(Error::internal("an ASOF JOIN without an order")))
+                .ok_or_else(|| external(Error::internal("an ASOF JOIN without an order")))
         };
         let orders = [order(0, None)?, order(1, tie.as_ref())?];
         let hashed = keys.iter().zip(&schemas).filter_map(|(keys, schema)| hashed(keys, schema).transpose());
@@ -180,9 +180,10 @@ impl ExecutionPlan for AsOfExec {
     }
 
     fn required_input_distribution(&self) -> Vec<Distribution> {
-        match self.keys[0].is_empty() {
-            true => vec![Distribution::SinglePartition, Distribution::SinglePartition],
-            false => self.hashed.iter().map(|key| Distribution::HashPartitioned(vec![key.clone()])).collect(),
+        if self.keys[0].is_empty() {
+            vec![Distribution::SinglePartition, Distribution::SinglePartition]
+        } else {
+            self.hashed.iter().map(|key| Distribution::HashPartitioned(vec![key.clone()])).collect()
         }
     }
 
@@ -200,7 +201,7 @@ impl ExecutionPlan for AsOfExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let [left, right]: [Arc<dyn ExecutionPlan>; 2] =
-            children.try_into().map_err(|_| refused(Error::internal("an ASOF JOIN has two sides")))?;
+            children.try_into().map_err(|_| external(Error::internal("an ASOF JOIN has two sides")))?;
         let (keys, times, tie) = (self.keys.clone(), self.times.clone(), self.tie.clone());
         Ok(Arc::new(Self::new(left, right, keys, times, self.op, tie, self.schema.clone())?))
     }
@@ -208,12 +209,12 @@ impl ExecutionPlan for AsOfExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let side = |plan: &Arc<dyn ExecutionPlan>, at: usize| {
             let stream = plan.execute(partition, context.clone())?;
-            Side::new(stream, self.keys[at].clone(), self.times[at].clone(), self.op)
+            SortedSide::new(stream, self.keys[at].clone(), self.times[at].clone(), self.op)
         };
         let (left, right) = (side(&self.left, 0)?, side(&self.right, 1)?);
         let inclusive = matches!(self.op, Operator::GtEq | Operator::LtEq);
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let merge = Merge::new(left, right, inclusive, self.schema.clone(), metrics)?;
+        let merge = AsOfMerge::new(left, right, inclusive, self.schema.clone(), metrics)?;
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), merge.into_stream())))
     }
 

@@ -22,7 +22,7 @@ use super::exec::time_order;
 const HELD_MAX: usize = 32;
 
 /// One sorted input.
-pub(super) struct Side {
+pub(super) struct SortedSide {
     stream: SendableRecordBatchStream,
     keys: Vec<Arc<dyn PhysicalExpr>>,
     time: Arc<dyn PhysicalExpr>,
@@ -32,21 +32,21 @@ pub(super) struct Side {
 }
 
 /// A batch with its keys and times in a form that can be compared.
-struct Batch {
+struct SideBatch {
     rows: RecordBatch,
     keys: Option<Rows>,
     times: Rows,
     /// True for rows whose key and time are not null. A null equals nothing.
-    whole: BooleanArray,
+    complete: BooleanArray,
 }
 
-impl Side {
+impl SortedSide {
     pub fn new(
         stream: SendableRecordBatchStream,
         keys: Vec<Arc<dyn PhysicalExpr>>,
         time: Arc<dyn PhysicalExpr>,
         op: Operator,
-    ) -> Result<Side> {
+    ) -> Result<SortedSide> {
         let schema = stream.schema();
         let field = |expr: &Arc<dyn PhysicalExpr>, options: SortOptions| {
             Ok::<_, datafusion::error::DataFusionError>(SortField::new_with_options(
@@ -57,11 +57,11 @@ impl Side {
         let fields = keys.iter().map(|key| field(key, SortOptions::default())).collect::<Result<Vec<_>>>()?;
         let key_rows = if fields.is_empty() { None } else { Some(RowConverter::new(fields)?) };
         let time_rows = RowConverter::new(vec![field(&time, time_order(op))?])?;
-        Ok(Side { stream, keys, time, key_rows, time_rows })
+        Ok(SortedSide { stream, keys, time, key_rows, time_rows })
     }
 
     /// Returns the next batch that is not empty, or `None` at the end.
-    async fn next(&mut self) -> Result<Option<Batch>> {
+    async fn next(&mut self) -> Result<Option<SideBatch>> {
         while let Some(rows) = self.stream.next().await {
             let rows = rows?;
             if rows.num_rows() > 0 {
@@ -71,21 +71,21 @@ impl Side {
         Ok(None)
     }
 
-    fn batch(&self, rows: RecordBatch) -> Result<Batch> {
+    fn batch(&self, rows: RecordBatch) -> Result<SideBatch> {
         let evaluate = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(&rows)?.into_array(rows.num_rows());
         let keys: Vec<ArrayRef> = self.keys.iter().map(evaluate).collect::<Result<_>>()?;
         let time = evaluate(&self.time)?;
-        let mut whole = is_not_null(&time)?;
+        let mut complete = is_not_null(&time)?;
         for key in &keys {
-            whole = and(&whole, &is_not_null(key)?)?;
+            complete = and(&complete, &is_not_null(key)?)?;
         }
         let times = self.time_rows.convert_columns(&[time])?;
         let keys = self.key_rows.as_ref().map(|rows| rows.convert_columns(&keys)).transpose()?;
-        Ok(Batch { rows, keys, times, whole })
+        Ok(SideBatch { rows, keys, times, complete })
     }
 }
 
-impl Batch {
+impl SideBatch {
     fn key(&self, row: usize) -> &[u8] {
         self.keys.as_ref().map_or(&[], |keys| keys.row(row).data())
     }
@@ -104,17 +104,17 @@ impl Candidate {
     }
 }
 
-pub(super) struct Merge {
-    left: Side,
-    right: Side,
+pub(super) struct AsOfMerge {
+    left: SortedSide,
+    right: SortedSide,
     inclusive: bool,
     schema: SchemaRef,
     metrics: BaselineMetrics,
     /// The current left batch and its next row.
-    rows: Option<(Batch, usize)>,
+    left_rows: Option<(SideBatch, usize)>,
     /// The current right batch and its next row; `None` before the first batch and after the last.
-    ahead: Option<(Batch, usize)>,
-    is_over: bool,
+    right_rows: Option<(SideBatch, usize)>,
+    right_ended: bool,
     candidate: Option<Candidate>,
     /// A row of nulls, followed by the kept right batches. The current right batch is the last one.
     held: Vec<RecordBatch>,
@@ -122,29 +122,29 @@ pub(super) struct Merge {
     picked: usize,
 }
 
-impl Merge {
+impl AsOfMerge {
     pub fn new(
-        left: Side,
-        right: Side,
+        left: SortedSide,
+        right: SortedSide,
         inclusive: bool,
         schema: SchemaRef,
         metrics: BaselineMetrics,
-    ) -> Result<Merge> {
+    ) -> Result<AsOfMerge> {
         let width = left.stream.schema().fields().len();
         let nulls: Vec<ArrayRef> =
             schema.fields()[width..].iter().map(|field| new_null_array(field.data_type(), 1)).collect();
         let null_schema = arrow::datatypes::Schema::new(schema.fields()[width..].to_vec());
         let options = RecordBatchOptions::new().with_row_count(Some(1));
         let nulls = RecordBatch::try_new_with_options(Arc::new(null_schema), nulls, &options)?;
-        Ok(Merge {
+        Ok(AsOfMerge {
             left,
             right,
             inclusive,
             schema,
             metrics,
-            rows: None,
-            ahead: None,
-            is_over: false,
+            left_rows: None,
+            right_rows: None,
+            right_ended: false,
             candidate: None,
             held: vec![nulls],
             picked: 0,
@@ -159,7 +159,7 @@ impl Merge {
 
     /// Returns the next left rows with their matches.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let (batch, start) = match self.rows.take() {
+        let (batch, start) = match self.left_rows.take() {
             Some(rows) => rows,
             None => match self.left.next().await? {
                 Some(batch) => (batch, 0),
@@ -168,54 +168,54 @@ impl Merge {
         };
         let (mut at, mut picks) = (start, Vec::with_capacity(batch.rows.num_rows() - start));
         while at < batch.rows.num_rows() && self.held.len() <= HELD_MAX {
-            let pick = if batch.whole.value(at) { self.matched(&batch, at).await? } else { None };
+            let pick = if batch.complete.value(at) { self.find_match(&batch, at).await? } else { None };
             let pick = pick.unwrap_or((0, 0));
             self.picked = self.picked.max(pick.0);
             picks.push(pick);
             at += 1;
         }
         let answer = self.answer(&batch.rows.slice(start, at - start), &picks)?;
-        self.forget();
+        self.release_batches();
         if at < batch.rows.num_rows() {
-            self.rows = Some((batch, at));
+            self.left_rows = Some((batch, at));
         }
         Ok(Some(answer.record_output(&self.metrics)))
     }
 
     /// Returns the match of a left row: its index in `held` and its row there.
-    async fn matched(&mut self, left: &Batch, at: usize) -> Result<Option<(usize, usize)>> {
+    async fn find_match(&mut self, left: &SideBatch, at: usize) -> Result<Option<(usize, usize)>> {
         let (key, time) = (left.key(at), left.times.row(at));
         loop {
-            if self.ahead.is_none() && !self.is_over {
+            if self.right_rows.is_none() && !self.right_ended {
                 match self.right.next().await? {
                     Some(batch) => {
                         self.make_room();
                         self.held.push(batch.rows.clone());
-                        self.ahead = Some((batch, 0));
+                        self.right_rows = Some((batch, 0));
                     }
-                    None => self.is_over = true,
+                    None => self.right_ended = true,
                 }
             }
-            let Some((ahead, next)) = &mut self.ahead else { break };
+            let Some((right_rows, next)) = &mut self.right_rows else { break };
             let row = *next;
-            if ahead.whole.value(row) {
-                match ahead.key(row).cmp(key) {
+            if right_rows.complete.value(row) {
+                match right_rows.key(row).cmp(key) {
                     Ordering::Less => {}
                     Ordering::Greater => break,
                     Ordering::Equal => {
-                        let order = ahead.times.row(row).cmp(&time);
+                        let order = right_rows.times.row(row).cmp(&time);
                         let fits = order == Ordering::Less || self.inclusive && order == Ordering::Equal;
                         if !fits {
                             break;
                         }
-                        let key = ahead.keys.as_ref().map(|keys| keys.row(row).owned());
+                        let key = right_rows.keys.as_ref().map(|keys| keys.row(row).owned());
                         self.candidate = Some(Candidate { source: self.held.len() - 1, row, key });
                     }
                 }
             }
             *next += 1;
-            if *next == ahead.rows.num_rows() {
-                self.ahead = None;
+            if *next == right_rows.rows.num_rows() {
+                self.right_rows = None;
             }
         }
         let candidate = self.candidate.as_ref().filter(|candidate| candidate.has(key));
@@ -234,10 +234,10 @@ impl Merge {
     }
 
     /// Releases the right batches that no later left row can match: all but those of the candidate and of the current right rows.
-    fn forget(&mut self) {
-        let ahead = self.ahead.as_ref().map(|_| self.held.len() - 1);
+    fn release_batches(&mut self) {
+        let right_rows = self.right_rows.as_ref().map(|_| self.held.len() - 1);
         let matching = self.candidate.as_ref().map(|candidate| candidate.source);
-        let mut kept: Vec<usize> = matching.into_iter().chain(ahead).collect();
+        let mut kept: Vec<usize> = matching.into_iter().chain(right_rows).collect();
         kept.dedup();
         if let Some(candidate) = &mut self.candidate {
             // The candidate's batch is the first that is kept: the candidate never comes after the current right rows.

@@ -16,7 +16,7 @@ const TIME_MAX: Duration = Duration::from_millis(100);
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug)]
-struct Spent {
+struct FoldingTime {
     /// The time spent in calls that have ended.
     before: Duration,
     /// The start of the current call.
@@ -24,36 +24,36 @@ struct Spent {
 }
 
 thread_local! {
-    static SPENT: Cell<Option<Spent>> = const { Cell::new(None) };
+    static FOLDING_TIME: Cell<Option<FoldingTime>> = const { Cell::new(None) };
 }
 
 /// Makes the thread count as planning until this is dropped.
-pub struct Planning(Option<Spent>);
+pub struct PlanningScope(Option<FoldingTime>);
 
-impl Planning {
+impl PlanningScope {
     pub fn begin() -> Self {
-        let outer = SPENT.get();
+        let outer = FOLDING_TIME.get();
         // A plan within a plan, such as that of a view, shares the time budget of the outer plan.
         if outer.is_none() {
-            SPENT.set(Some(Spent { before: Duration::ZERO, since: None }));
+            FOLDING_TIME.set(Some(FoldingTime { before: Duration::ZERO, since: None }));
         }
-        Planning(outer)
+        PlanningScope(outer)
     }
 }
 
-impl Drop for Planning {
+impl Drop for PlanningScope {
     fn drop(&mut self) {
         if self.0.is_none() {
-            SPENT.set(None);
+            FOLDING_TIME.set(None);
         }
     }
 }
 
 /// Wraps a future so that the thread counts as planning while the future is polled.
-pub fn planning<T>(future: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
+pub fn planning_scope<T>(future: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
     let mut future = Box::pin(future);
     std::future::poll_fn(move |context| -> Poll<T> {
-        let _planning = Planning::begin();
+        let _planning = PlanningScope::begin();
         future.as_mut().poll(context)
     })
 }
@@ -65,9 +65,9 @@ pub struct FoldingCall {
 
 impl FoldingCall {
     pub fn begin() -> Self {
-        let spent = SPENT.get().filter(|spent| spent.since.is_none());
+        let spent = FOLDING_TIME.get().filter(|spent| spent.since.is_none());
         if let Some(spent) = spent {
-            SPENT.set(Some(Spent { since: Some(Instant::now()), ..spent }));
+            FOLDING_TIME.set(Some(FoldingTime { since: Some(Instant::now()), ..spent }));
         }
         FoldingCall { is_outermost: spent.is_some() }
     }
@@ -76,20 +76,20 @@ impl FoldingCall {
 impl Drop for FoldingCall {
     fn drop(&mut self) {
         if self.is_outermost
-            && let Some(Spent { before, since: Some(since) }) = SPENT.get()
+            && let Some(FoldingTime { before, since: Some(since) }) = FOLDING_TIME.get()
         {
-            SPENT.set(Some(Spent { before: before + since.elapsed(), since: None }));
+            FOLDING_TIME.set(Some(FoldingTime { before: before + since.elapsed(), since: None }));
         }
     }
 }
 
 /// Fails once the calls of the current planning have used up their time.
 pub(super) fn check_time() -> Result<()> {
-    match SPENT.get() {
-        Some(Spent { before, since })
+    match FOLDING_TIME.get() {
+        Some(FoldingTime { before, since })
             if before + since.map_or(Duration::ZERO, |s| s.elapsed()) > TIME_MAX =>
         {
-            Err(left("takes long"))
+            Err(deferred("takes long"))
         }
         _ => Ok(()),
     }
@@ -97,10 +97,14 @@ pub(super) fn check_time() -> Result<()> {
 
 /// Fails if a value is too long to be computed while planning.
 pub(super) fn check_bytes(bytes: usize) -> Result<()> {
-    if SPENT.get().is_some() && bytes > VALUE_BYTES_MAX { Err(left("makes a long value")) } else { Ok(()) }
+    if FOLDING_TIME.get().is_some() && bytes > VALUE_BYTES_MAX {
+        Err(deferred("makes a long value"))
+    } else {
+        Ok(())
+    }
 }
 
-fn left(why: &str) -> DataFusionError {
+fn deferred(why: &str) -> DataFusionError {
     DataFusionError::Execution(format!("a function {why} and is left for the execution"))
 }
 
@@ -111,19 +115,19 @@ mod tests {
     #[test]
     fn only_calls_of_the_planner_are_bounded_and_all_of_one_plan_together() {
         assert!(check_bytes(usize::MAX).is_ok());
-        let planning = Planning::begin();
+        let planning = PlanningScope::begin();
         assert!(check_bytes(VALUE_BYTES_MAX).is_ok());
         assert!(check_bytes(VALUE_BYTES_MAX + 1).is_err());
         let start = Instant::now();
         let call = FoldingCall::begin();
-        let view = Planning::begin();
+        let view = PlanningScope::begin();
         while start.elapsed() < Duration::from_micros(10) {
             assert!(check_time().is_ok());
         }
         drop((view, call));
-        let spent = SPENT.get().unwrap();
+        let spent = FOLDING_TIME.get().unwrap();
         assert!(spent.since.is_none() && spent.before > Duration::ZERO, "{spent:?}");
-        SPENT.set(Some(Spent { before: TIME_MAX * 2, since: None }));
+        FOLDING_TIME.set(Some(FoldingTime { before: TIME_MAX * 2, since: None }));
         assert!(check_time().is_err());
         drop(planning);
         assert!(check_time().is_ok());

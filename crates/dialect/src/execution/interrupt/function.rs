@@ -3,7 +3,7 @@
 //! A call is for a batch of up to 8,192 rows, and each row may hold a long text or list. DataFusion makes the call at once. Here
 //! a call over more than [`SLICE_BYTES`] of arguments is split into several slices of rows, with a check before each. A constant
 //! argument counts for every row, because most functions copy it for each. Each function itself bounds the cost of a single row
-//! ([`crate::functions::bounded`], [`crate::functions::regexes`]).
+//! ([`crate::functions::result_limits`], [`crate::functions::regexes`]).
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -26,13 +26,13 @@ use datafusion::logical_expr::{
 };
 
 use super::FoldingCall;
-use crate::values::type_text;
+use crate::values::type_depth;
 
 /// Bytes of arguments of one slice: some hundredths of a second for the slowest of the functions that read a text once.
 const SLICE_BYTES: usize = 1 << 20;
 
 /// Functions that other functions or rules of DataFusion find by their Rust type, so that a wrapper would hide them.
-const LEFT_ALONE: [&str; 3] = ["get_field", "log", "power"];
+const UNWRAPPED: [&str; 3] = ["get_field", "log", "power"];
 
 /// Functions that look values up in a constant list instead of copying it.
 const LOOK_UP: [&str; 2] = ["array_has", "array_has_any"];
@@ -43,15 +43,15 @@ pub fn register(state: &mut SessionState) -> Result<()> {
         state.scalar_functions().values().map(|inner| (inner.name().to_owned(), inner.clone())).collect();
     for (name, inner) in known {
         let is_volatile = inner.signature().volatility == Volatility::Volatile;
-        if is_volatile || inner.short_circuits() || LEFT_ALONE.contains(&name.as_str()) {
+        if is_volatile || inner.short_circuits() || UNWRAPPED.contains(&name.as_str()) {
             continue;
         }
-        state.register_udf(of(inner))?;
+        state.register_udf(interruptible(inner))?;
     }
     Ok(())
 }
 
-pub fn of(inner: Arc<ScalarUDF>) -> Arc<ScalarUDF> {
+pub fn interruptible(inner: Arc<ScalarUDF>) -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Interruptible { inner }))
 }
 
@@ -106,7 +106,7 @@ impl ScalarUDFImpl for Interruptible {
         for start in (0..rows).step_by(each) {
             super::check()?;
             // The parts and their concatenation below exist at the same time.
-            super::foresee(2 * bytes)?;
+            super::check_memory(2 * bytes)?;
             let rows = each.min(rows - start);
             let part = self.inner.invoke_with_args(slice(&args, start, rows))?.into_array(rows)?;
             bytes += part.to_data().get_slice_memory_size().unwrap_or_else(|_| part.get_array_memory_size())
@@ -118,11 +118,11 @@ impl ScalarUDFImpl for Interruptible {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        if self.name() == type_text::FUNCTION {
-            type_text::check(args.scalar_arguments)?;
+        if self.name() == type_depth::FUNCTION {
+            type_depth::check(args.scalar_arguments)?;
         }
         let field = self.inner.return_field_from_args(args)?;
-        type_text::check_depth(field.data_type())?;
+        type_depth::check_depth(field.data_type())?;
         Ok(field)
     }
 

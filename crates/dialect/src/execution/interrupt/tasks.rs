@@ -6,21 +6,21 @@ use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Entered, current, within};
+use super::{StatementScope, current, scope};
 
 /// Installs the tracer of DataFusion's tasks. It is called before the first statement; one call is enough for a process. If the
 /// program has installed a tracer of its own, that one stays: its statements still end, at the next batch of each of DataFusion's
 /// tasks.
-pub fn inherit() {
+pub fn install_task_tracer() {
     // This fails if a tracer is already installed.
-    let _ = set_join_set_tracer(&Inherit);
+    let _ = set_join_set_tracer(&StatementTracer);
 }
 
-struct Inherit;
+struct StatementTracer;
 
 type Erased = Box<dyn Any + Send>;
 
-impl JoinSetTracer for Inherit {
+impl JoinSetTracer for StatementTracer {
     fn trace_future(&self, future: BoxFuture<'static, Erased>) -> BoxFuture<'static, Erased> {
         let Some(cancel) = current() else { return future };
         let hold = cancel.hold();
@@ -28,7 +28,7 @@ impl JoinSetTracer for Inherit {
             let _hold = hold;
             future.await
         };
-        within(cancel, work).boxed()
+        scope(cancel, work).boxed()
     }
 
     fn trace_block(&self, work: Box<dyn FnOnce() -> Erased + Send>) -> Box<dyn FnOnce() -> Erased + Send> {
@@ -36,7 +36,7 @@ impl JoinSetTracer for Inherit {
         let hold = cancel.hold();
         Box::new(move || {
             let _hold = hold;
-            let _entered = Entered::new(cancel);
+            let _entered = StatementScope::new(cancel);
             work()
         })
     }

@@ -47,11 +47,11 @@ struct Interruptible {
 
 impl AggregateUDFImpl for Interruptible {
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        self.inner.accumulator(args).map(watched)
+        self.inner.accumulator(args).map(interruptible_accumulator)
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        self.inner.create_sliding_accumulator(args).map(watched)
+        self.inner.create_sliding_accumulator(args).map(interruptible_accumulator)
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -120,12 +120,12 @@ impl AggregateUDFImpl for Interruptible {
     }
 }
 
-fn watched(inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
-    Box::new(Watched { inner, bytes: 0, next_look: STEP_BYTES })
+fn interruptible_accumulator(inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
+    Box::new(InterruptibleAccumulator { inner, bytes: 0, next_look: STEP_BYTES })
 }
 
 #[derive(Debug)]
-struct Watched {
+struct InterruptibleAccumulator {
     inner: Box<dyn Accumulator>,
     /// Bytes on the heap of all values returned so far.
     bytes: usize,
@@ -133,7 +133,7 @@ struct Watched {
     next_look: usize,
 }
 
-impl Accumulator for Watched {
+impl Accumulator for InterruptibleAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         super::check()?;
         self.inner.update_batch(values)
@@ -151,7 +151,7 @@ impl Accumulator for Watched {
         if self.bytes > self.next_look {
             self.next_look = self.bytes + STEP_BYTES;
             // The values and the array built from them exist at the same time.
-            super::foresee(2 * self.bytes as u128 + self.inner.size() as u128)?;
+            super::check_memory(2 * self.bytes as u128 + self.inner.size() as u128)?;
         }
         Ok(value)
     }

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::functions::one_type::is_text;
+use crate::functions::common_type::is_text;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, ListArray, UInt64Array, make_comparator};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::{SortOptions, take};
@@ -27,7 +27,7 @@ pub const REMOVE: &str = "array_remove";
 
 /// Registers these functions, which replace DataFusion's.
 pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
-    for what in [What::EqualsAny, What::Remove] {
+    for what in [ListFunctionKind::EqualsAny, ListFunctionKind::Remove] {
         registry.register_udf(function(what))?;
     }
     Ok(())
@@ -35,7 +35,7 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 
 /// Returns `left op right` for two lists; `None` if `op` is not one of `<`, `<=`, `>`, `>=`.
 pub fn less(left: Expr, op: Operator, right: Expr) -> Option<Expr> {
-    let call = |args| Expr::ScalarFunction(ScalarFunction::new_udf(function(What::Less), args));
+    let call = |args| Expr::ScalarFunction(ScalarFunction::new_udf(function(ListFunctionKind::Less), args));
     Some(match op {
         Operator::Lt => call(vec![left, right]),
         Operator::Gt => call(vec![right, left]),
@@ -45,36 +45,36 @@ pub fn less(left: Expr, op: Operator, right: Expr) -> Option<Expr> {
     })
 }
 
-fn function(what: What) -> Arc<ScalarUDF> {
-    let aliases = if what == What::Remove { vec!["list_remove".to_owned()] } else { Vec::new() };
+fn function(what: ListFunctionKind) -> Arc<ScalarUDF> {
+    let aliases = if what == ListFunctionKind::Remove { vec!["list_remove".to_owned()] } else { Vec::new() };
     let signature = Signature::user_defined(Volatility::Immutable);
-    Arc::new(ScalarUDF::new_from_impl(OfLists { what, aliases, signature }))
+    Arc::new(ScalarUDF::new_from_impl(ListFunction { what, aliases, signature }))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum What {
+enum ListFunctionKind {
     EqualsAny,
     Remove,
     Less,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct OfLists {
-    what: What,
+struct ListFunction {
+    what: ListFunctionKind,
     aliases: Vec<String>,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for OfLists {
+impl ScalarUDFImpl for ListFunction {
     fn as_any(&self) -> &dyn Any {
         self
     }
 
     fn name(&self) -> &str {
         match self.what {
-            What::EqualsAny => EQUALS_ANY,
-            What::Remove => REMOVE,
-            What::Less => LESS,
+            ListFunctionKind::EqualsAny => EQUALS_ANY,
+            ListFunctionKind::Remove => REMOVE,
+            ListFunctionKind::Less => LESS,
         }
     }
 
@@ -91,7 +91,7 @@ impl ScalarUDFImpl for OfLists {
         let refused = || DataFusionError::Plan("a list and an item are expected".into());
         let [left, right] = types else { return Err(refused()) };
         match self.what {
-            What::Less => comparison_coercion(left, right)
+            ListFunctionKind::Less => comparison_coercion(left, right)
                 .filter(|one| matches!(one, Arrow::List(_)))
                 .map(|one| vec![one.clone(), one]),
             _ => of_one_type(left, right),
@@ -101,7 +101,7 @@ impl ScalarUDFImpl for OfLists {
 
     fn return_type(&self, types: &[Arrow]) -> Result<Arrow> {
         match (self.what, types.first()) {
-            (What::Remove, Some(list)) => Ok(list.clone()),
+            (ListFunctionKind::Remove, Some(list)) => Ok(list.clone()),
             _ => Ok(Arrow::Boolean),
         }
     }
@@ -114,13 +114,14 @@ impl ScalarUDFImpl for OfLists {
         let rows = if is_constant { 1 } else { args.number_rows };
         let (left, right) = (left.to_array(rows)?, right.to_array(rows)?);
         let answer = match self.what {
-            What::EqualsAny => equals_any(lists(&left)?, &right)?,
-            What::Remove => without(lists(&left)?, &right)?,
-            What::Less => is_less(&left, &right)?,
+            ListFunctionKind::EqualsAny => equals_any(lists(&left)?, &right)?,
+            ListFunctionKind::Remove => remove_items(lists(&left)?, &right)?,
+            ListFunctionKind::Less => is_less(&left, &right)?,
         };
-        match is_constant {
-            true => ScalarValue::try_from_array(&answer, 0).map(ColumnarValue::Scalar),
-            false => Ok(ColumnarValue::Array(answer)),
+        if is_constant {
+            ScalarValue::try_from_array(&answer, 0).map(ColumnarValue::Scalar)
+        } else {
+            Ok(ColumnarValue::Array(answer))
         }
     }
 }
@@ -150,7 +151,7 @@ fn lists(array: &ArrayRef) -> Result<&ListArray> {
 }
 
 /// Returns the positions of a row's items in the values of the array.
-fn places(lists: &ListArray, row: usize) -> Range<usize> {
+fn item_range(lists: &ListArray, row: usize) -> Range<usize> {
     let offsets = lists.value_offsets();
     offsets[row] as usize..offsets[row + 1] as usize
 }
@@ -159,16 +160,16 @@ fn equals_any(lists: &ListArray, elements: &ArrayRef) -> Result<ArrayRef> {
     let items = lists.values();
     let compare = make_comparator(items, elements, SortOptions::default())?;
     let one = |row: usize| {
-        let places = places(lists, row);
+        let range = item_range(lists, row);
         if lists.is_null(row) {
             None
-        } else if places.is_empty() {
+        } else if range.is_empty() {
             Some(false)
         } else if elements.is_null(row) {
             None
-        } else if places.clone().any(|at| items.is_valid(at) && compare(at, row).is_eq()) {
+        } else if range.clone().any(|at| items.is_valid(at) && compare(at, row).is_eq()) {
             Some(true)
-        } else if places.clone().any(|at| items.is_null(at)) {
+        } else if range.clone().any(|at| items.is_null(at)) {
             None
         } else {
             Some(false)
@@ -178,7 +179,7 @@ fn equals_any(lists: &ListArray, elements: &ArrayRef) -> Result<ArrayRef> {
 }
 
 /// Returns the lists without the items that equal the element.
-fn without(lists: &ListArray, elements: &ArrayRef) -> Result<ArrayRef> {
+fn remove_items(lists: &ListArray, elements: &ArrayRef) -> Result<ArrayRef> {
     let items = lists.values();
     // This comparator takes two nulls for equal.
     let compare = make_comparator(items, elements, SortOptions::default())?;
@@ -187,7 +188,7 @@ fn without(lists: &ListArray, elements: &ArrayRef) -> Result<ArrayRef> {
     for row in 0..lists.len() {
         let before = kept.len();
         if lists.is_valid(row) {
-            kept.extend(places(lists, row).filter(|at| compare(*at, row).is_ne()).map(|at| at as u64));
+            kept.extend(item_range(lists, row).filter(|at| compare(*at, row).is_ne()).map(|at| at as u64));
         }
         lengths.push(kept.len() - before);
     }

@@ -11,10 +11,10 @@ use crate::values::convert::text_to_value;
 const DEPTH_MAX: usize = 16;
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Item {
+pub(super) enum ListItem {
     Null,
     Text(String),
-    List(Vec<Item>),
+    List(Vec<ListItem>),
 }
 
 /// Returns true if a text is a list in braces, and not a list in JSON.
@@ -29,7 +29,7 @@ pub fn to_value(text: &str, item: &Field) -> Result<Value> {
 }
 
 /// Splits a text into its items.
-pub(super) fn items(text: &str) -> Result<Vec<Item>> {
+pub(super) fn items(text: &str) -> Result<Vec<ListItem>> {
     let mut reader = Reader { signs: text.trim().chars().peekable() };
     let list = reader.list(0).filter(|_| reader.signs.peek().is_none());
     list.ok_or_else(|| {
@@ -38,12 +38,12 @@ pub(super) fn items(text: &str) -> Result<Vec<Item>> {
     })
 }
 
-fn value(items: Vec<Item>, item: &Field) -> Result<Value> {
-    let one = |found: Item| match (found, &item.data_type) {
-        (Item::Null, _) => Ok(Value::Null),
-        (Item::Text(text), data_type) => text_to_value(&text, data_type),
-        (Item::List(items), DataType::List(inner)) => value(items, inner),
-        (Item::List(_), data_type) => {
+fn value(items: Vec<ListItem>, item: &Field) -> Result<Value> {
+    let one = |found: ListItem| match (found, &item.data_type) {
+        (ListItem::Null, _) => Ok(Value::Null),
+        (ListItem::Text(text), data_type) => text_to_value(&text, data_type),
+        (ListItem::List(items), DataType::List(inner)) => value(items, inner),
+        (ListItem::List(_), data_type) => {
             Err(Error::new(Kind::Schema, format!("{data_type} expected, a list within the list found")))
         }
     };
@@ -55,7 +55,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn list(&mut self, depth: usize) -> Option<Vec<Item>> {
+    fn list(&mut self, depth: usize) -> Option<Vec<ListItem>> {
         self.signs.next_if_eq(&'{').filter(|_| depth < DEPTH_MAX)?;
         let mut items = Vec::new();
         self.spaces();
@@ -65,8 +65,8 @@ impl Reader<'_> {
         loop {
             self.spaces();
             items.push(match self.signs.peek()? {
-                '{' => Item::List(self.list(depth + 1)?),
-                '"' => Item::Text(self.quoted()?),
+                '{' => ListItem::List(self.list(depth + 1)?),
+                '"' => ListItem::Text(self.quoted()?),
                 _ => self.bare()?,
             });
             self.spaces();
@@ -94,7 +94,7 @@ impl Reader<'_> {
         }
     }
 
-    fn bare(&mut self) -> Option<Item> {
+    fn bare(&mut self) -> Option<ListItem> {
         let (mut text, mut is_escaped) = (String::new(), false);
         // Trailing spaces are cut, except for an escaped one.
         let mut end = 0;
@@ -116,8 +116,8 @@ impl Reader<'_> {
         text.truncate(end);
         match text.as_str() {
             "" => None,
-            null if !is_escaped && null.eq_ignore_ascii_case("null") => Some(Item::Null),
-            _ => Some(Item::Text(text)),
+            null if !is_escaped && null.eq_ignore_ascii_case("null") => Some(ListItem::Null),
+            _ => Some(ListItem::Text(text)),
         }
     }
 }
@@ -126,8 +126,8 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Item {
-        Item::Text(text.into())
+    fn text(text: &str) -> ListItem {
+        ListItem::Text(text.into())
     }
 
     #[test]
@@ -135,10 +135,10 @@ mod tests {
         for (written, expected) in [
             ("{}", vec![]),
             (" { } ", vec![]),
-            ("{1, -2 ,NULL}", vec![text("1"), text("-2"), Item::Null]),
+            ("{1, -2 ,NULL}", vec![text("1"), text("-2"), ListItem::Null]),
             (r#"{a b,"c, \"d\"","null",""}"#, vec![text("a b"), text("c, \"d\""), text("null"), text("")]),
             (r"{\n\u\l\l,a\ }", vec![text("null"), text("a ")]),
-            ("{{1},{}}", vec![Item::List(vec![text("1")]), Item::List(vec![])]),
+            ("{{1},{}}", vec![ListItem::List(vec![text("1")]), ListItem::List(vec![])]),
         ] {
             assert_eq!(items(written).unwrap(), expected, "{written}");
         }

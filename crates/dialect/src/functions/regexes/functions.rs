@@ -24,7 +24,7 @@ use super::{LikePattern, Patterns};
 use crate::execution::interrupt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum What {
+enum RegexFunctionKind {
     /// `regexp_count(text, pattern[, start[, flags]])`.
     Count,
     /// `regexp_instr(text, pattern[, start[, nth[, flags[, group]]]])`.
@@ -40,13 +40,13 @@ enum What {
 /// Registers these functions, which replace DataFusion's.
 pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for (name, what) in [
-        ("regexp_count", What::Count),
-        ("regexp_instr", What::Position),
-        ("regexp_replace", What::Replace),
-        ("regexp_like", What::IsMatch),
+        ("regexp_count", RegexFunctionKind::Count),
+        ("regexp_instr", RegexFunctionKind::Position),
+        ("regexp_replace", RegexFunctionKind::Replace),
+        ("regexp_like", RegexFunctionKind::IsMatch),
     ] {
         let inner = registry.udf(name)?;
-        registry.register_udf(Arc::new(ScalarUDF::new_from_impl(ByRow {
+        registry.register_udf(Arc::new(ScalarUDF::new_from_impl(RegexFunction {
             inner,
             what,
             is_operator: false,
@@ -56,9 +56,9 @@ pub fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct ByRow {
+struct RegexFunction {
     inner: Arc<ScalarUDF>,
-    what: What,
+    what: RegexFunctionKind,
     /// True for a function that stands for an operator. The optimizer must not turn it into an operator again.
     is_operator: bool,
 }
@@ -66,31 +66,39 @@ struct ByRow {
 /// The function behind `text ~ pattern`, and with a third argument `i` behind `text ~* pattern`.
 pub(super) static OPERATOR: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     let inner = datafusion::functions::regex::regexp_like();
-    Arc::new(ScalarUDF::new_from_impl(ByRow { inner, what: What::IsMatch, is_operator: true }))
+    Arc::new(ScalarUDF::new_from_impl(RegexFunction {
+        inner,
+        what: RegexFunctionKind::IsMatch,
+        is_operator: true,
+    }))
 });
 
 /// The function behind LIKE and ILIKE.
 pub(super) static LIKE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     let inner = datafusion::functions::regex::regexp_like();
-    Arc::new(ScalarUDF::new_from_impl(ByRow { inner, what: What::Like, is_operator: true }))
+    Arc::new(ScalarUDF::new_from_impl(RegexFunction {
+        inner,
+        what: RegexFunctionKind::Like,
+        is_operator: true,
+    }))
 });
 
 /// Returns true for a function that stands for an operator.
 pub(super) fn is_operator(function: &ScalarUDF) -> bool {
-    function.inner().as_any().downcast_ref::<ByRow>().is_some_and(|this| this.is_operator)
+    function.inner().as_any().downcast_ref::<RegexFunction>().is_some_and(|this| this.is_operator)
 }
 
-impl ScalarUDFImpl for ByRow {
+impl ScalarUDFImpl for RegexFunction {
     fn as_any(&self) -> &dyn Any {
         self
     }
 
     fn name(&self) -> &str {
-        if self.what == What::Like { "like" } else { self.inner.name() }
+        if self.what == RegexFunctionKind::Like { "like" } else { self.inner.name() }
     }
 
     fn aliases(&self) -> &[String] {
-        if self.what == What::Like { &[] } else { self.inner.aliases() }
+        if self.what == RegexFunctionKind::Like { &[] } else { self.inner.aliases() }
     }
 
     fn signature(&self) -> &Signature {
@@ -106,9 +114,10 @@ impl ScalarUDFImpl for ByRow {
     }
 
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        match self.is_operator {
-            true => Ok(ExprSimplifyResult::Original(args)),
-            false => self.inner.simplify(args, info),
+        if self.is_operator {
+            Ok(ExprSimplifyResult::Original(args))
+        } else {
+            self.inner.simplify(args, info)
         }
     }
 
@@ -121,16 +130,17 @@ impl ScalarUDFImpl for ByRow {
         let rows = if is_constant { 1 } else { args.number_rows };
         let arguments = Arguments::of(&args.args, rows)?;
         let found: ArrayRef = match self.what {
-            What::Count => count(&arguments, rows)?,
-            What::Position => position(&arguments, rows)?,
-            What::Replace => replace(&arguments, rows)?,
-            What::IsMatch => is_match(&arguments, rows)?,
-            What::Like => is_like(&arguments, rows)?,
+            RegexFunctionKind::Count => count(&arguments, rows)?,
+            RegexFunctionKind::Position => position(&arguments, rows)?,
+            RegexFunctionKind::Replace => replace(&arguments, rows)?,
+            RegexFunctionKind::IsMatch => is_match(&arguments, rows)?,
+            RegexFunctionKind::Like => is_like(&arguments, rows)?,
         };
         let found = cast(&found, args.return_field.data_type())?;
-        match is_constant {
-            true => ScalarValue::try_from_array(&found, 0).map(ColumnarValue::Scalar),
-            false => Ok(ColumnarValue::Array(found)),
+        if is_constant {
+            ScalarValue::try_from_array(&found, 0).map(ColumnarValue::Scalar)
+        } else {
+            Ok(ColumnarValue::Array(found))
         }
     }
 }
@@ -199,7 +209,7 @@ fn count(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
         let flags = flags_without_g("regexp_count", arguments.text(3, row))?;
         let text = &text[from_character(text, start).unwrap_or(text.len())..];
         let mut found = 0;
-        for _ in patterns.within(text, pattern, flags)?.find_iter(text) {
+        for _ in patterns.regex_for(text, pattern, flags)?.find_iter(text) {
             interrupt::check()?;
             found += 1;
         }
@@ -230,7 +240,7 @@ fn position(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
             places.append_value(0);
             continue;
         };
-        let regex = patterns.within(text, pattern, flags)?;
+        let regex = patterns.regex_for(text, pattern, flags)?;
         let at = match arguments.number(5, row, 0) {
             group @ 1.. => usize::try_from(group)
                 .ok()
@@ -272,7 +282,7 @@ fn replace(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
         let all = flags.is_some_and(|flags| flags.contains('g'));
         let others = flags.map(|flags| flags.replace('g', ""));
         let others = others.as_deref().filter(|others| !others.is_empty());
-        let regex = patterns.within(text, pattern, others)?;
+        let regex = patterns.regex_for(text, pattern, others)?;
         replace_in(regex, text, new, all, |part| {
             // Writing to a builder of texts cannot fail.
             let _ = std::fmt::Write::write_str(&mut replaced, part);
@@ -333,7 +343,7 @@ fn is_match(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
             continue;
         };
         let flags = flags_without_g("regexp_like", flags)?;
-        matches.append_value(patterns.within(text, pattern, flags)?.is_match(text));
+        matches.append_value(patterns.regex_for(text, pattern, flags)?.is_match(text));
     }
     Ok(Arc::new(matches.finish()))
 }
@@ -357,7 +367,7 @@ fn is_like(arguments: &Arguments, rows: usize) -> Result<ArrayRef> {
             Some(LikePattern::StartsWith(start)) => text.starts_with(start.as_str()),
             Some(LikePattern::EndsWith(end)) => text.ends_with(end.as_str()),
             Some(LikePattern::Contains(part)) => text.contains(part.as_str()),
-            Some(LikePattern::Regex(regex)) => patterns.within(text, regex, None)?.is_match(text),
+            Some(LikePattern::Regex(regex)) => patterns.regex_for(text, regex, None)?.is_match(text),
             None => false,
         };
         matches.append_value(matched);

@@ -1,6 +1,6 @@
 //! A LIKE pattern, classified by the cheapest way to match it.
 
-use crate::rewrites::coerce::before_wildcards;
+use crate::rewrites::coercion::before_wildcards;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum LikePattern {

@@ -18,13 +18,13 @@ use super::pattern;
 const FOLDED_PLACES_MAX: usize = 256;
 
 /// Replaces the operators of a plan by calls.
-pub fn in_place(plan: LogicalPlan) -> Result<LogicalPlan> {
-    Ok(plan.transform_up_with_subqueries(in_node)?.data)
+pub fn plan_with_calls(plan: LogicalPlan) -> Result<LogicalPlan> {
+    Ok(plan.transform_up_with_subqueries(node_with_calls)?.data)
 }
 
 /// Replaces the operators of one node by calls. Conditions in a scan stay operators: they only select the blocks to skip, and a
 /// filter above the scan tests every row again.
-pub fn in_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+pub fn node_with_calls(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if matches!(plan, LogicalPlan::TableScan(_)) {
         return Ok(Transformed::no(plan));
     }
@@ -63,7 +63,7 @@ fn is_slow(pattern: &Expr) -> bool {
         Expr::Literal(pattern, _) => pattern.try_as_str().flatten().is_some_and(|text| {
             text.len() > FOLDED_PLACES_MAX || pattern::places_of(text) > FOLDED_PLACES_MAX
         }),
-        // The value is inserted before the plan is executed, and [`in_node`] handles the operator then.
+        // The value is inserted before the plan is executed, and [`node_with_calls`] handles the operator then.
         Expr::Placeholder(_) => false,
         _ => true,
     }

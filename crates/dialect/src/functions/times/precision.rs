@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use sql::ast::call;
 
-use super::{each, missing, of_time, out_of_range, own_types, refused};
+use super::{each, of_time, out_of_range, own_types, wrong_argument_count, wrong_arguments};
 
 const NAME: &str = "to_precision";
 /// The origin from which PostgreSQL counts: 2000-01-01, in microseconds since 1970.
@@ -28,7 +28,7 @@ pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 }
 
 /// Replaces each cast to a timestamp of fewer than six digits by a call that rounds.
-pub fn spell_precision(statement: &mut Statement) {
+pub fn rewrite_precision(statement: &mut Statement) {
     let _ = visit_expressions_mut(statement, |expr| {
         let precision = match expr {
             Expr::Cast { data_type: SqlType::Timestamp(precision, _), .. } => precision,
@@ -75,18 +75,18 @@ impl ScalarUDFImpl for ToPrecision {
             [time, digits] if digits.is_integer() => of_time(time).map(|time| vec![time, Arrow::Int64]),
             _ => None,
         }
-        .ok_or_else(|| refused(NAME, types))
+        .ok_or_else(|| wrong_arguments(NAME, types))
     }
 
     fn return_type(&self, types: &[Arrow]) -> Result<Arrow> {
-        types.first().cloned().ok_or_else(|| missing(NAME))
+        types.first().cloned().ok_or_else(|| wrong_argument_count(NAME))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [time, ColumnarValue::Scalar(ScalarValue::Int64(Some(digits)))] = args.args.as_slice() else {
-            return Err(missing(NAME));
+            return Err(wrong_argument_count(NAME));
         };
-        let digits = u32::try_from(*digits).map_err(|_| missing(NAME))?;
+        let digits = u32::try_from(*digits).map_err(|_| wrong_argument_count(NAME))?;
         each(time, |time| rounded(time, digits).ok_or_else(|| out_of_range(NAME)))
     }
 }

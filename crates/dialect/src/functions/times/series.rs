@@ -15,7 +15,7 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use types::Error;
 
 use super::calendar::{self, DAY};
-use super::{INTERVAL, of_time, ours, utc};
+use super::{INTERVAL, external, of_time, utc};
 
 const BATCH_ROWS: usize = 8192;
 
@@ -23,20 +23,20 @@ const BATCH_ROWS: usize = 8192;
 pub fn register(state: &mut SessionState) -> Result<()> {
     for (name, has_end) in [("generate_series", true), ("range", false)] {
         let inner = state.table_functions().get(name).cloned();
-        let inner = inner.ok_or_else(|| ours(Error::internal(format!("there is no `{name}`"))))?;
-        state.register_udtf(name, Arc::new(Maker { inner, has_end }));
+        let inner = inner.ok_or_else(|| external(Error::internal(format!("there is no `{name}`"))))?;
+        state.register_udtf(name, Arc::new(SeriesFunction { inner, has_end }));
     }
     Ok(())
 }
 
 #[derive(Debug)]
-struct Maker {
+struct SeriesFunction {
     inner: Arc<TableFunction>,
     /// True if the end is part of the series.
     has_end: bool,
 }
 
-impl TableFunctionImpl for Maker {
+impl TableFunctionImpl for SeriesFunction {
     fn call(&self, args: &[Expr]) -> Result<Arc<dyn TableProvider>> {
         let name = self.inner.name();
         let is_time = |arg: &Expr| match arg {
@@ -50,18 +50,20 @@ impl TableFunctionImpl for Maker {
         }
         let [from, to, step] = args else {
             let error = Error::invalid(format!("`{name}` over times takes the first, the last and a step"));
-            return Err(ours(error.hint(format!("{name}(TIMESTAMP '2026-01-01', now(), INTERVAL '1 day')"))));
+            return Err(external(
+                error.hint(format!("{name}(TIMESTAMP '2026-01-01', now(), INTERVAL '1 day')")),
+            ));
         };
         let (from, to) = (time(name, from)?, time(name, to)?);
         let step = self.step(step)?;
         let times = match (from, to, step) {
             (Some(from), Some(to), Some(step)) => {
-                Some(Times { next: Some(from), to, step, has_end: self.has_end })
+                Some(TimeSeries { next: Some(from), to, step, has_end: self.has_end })
             }
             _ => None,
         };
         let schema = Arc::new(Schema::new(vec![Field::new("value", utc(), false)]));
-        let part = Arc::new(Part { schema: schema.clone(), times });
+        let part = Arc::new(SeriesPartition { schema: schema.clone(), times });
         Ok(Arc::new(StreamingTable::try_new(schema, vec![part])?))
     }
 }
@@ -69,7 +71,7 @@ impl TableFunctionImpl for Maker {
 /// Evaluates an argument that is a constant time.
 fn time(name: &str, arg: &Expr) -> Result<Option<i64>> {
     let refused = || {
-        ours(Error::invalid(format!(
+        external(Error::invalid(format!(
             "`{name}` takes times that are constant or computed from now(), not `{arg}`"
         )))
     };
@@ -81,7 +83,7 @@ fn time(name: &str, arg: &Expr) -> Result<Option<i64>> {
     }
 }
 
-impl Maker {
+impl SeriesFunction {
     /// Returns arguments for DataFusion's function over integers. DataFusion's would wrap around at the ends of int64. If the
     /// series is too long to be read to its end, the end is moved back by one step; else a series that would step beyond int64 is
     /// refused.
@@ -112,7 +114,7 @@ impl Maker {
         }
         if steps < UNREACHED {
             let what = format!("`{}` cannot step beyond the ends of int64", self.inner.name());
-            return Err(ours(Error::invalid(what).hint("let it end one step earlier")));
+            return Err(external(Error::invalid(what).hint("let it end one step earlier")));
         }
         let reached = if step > 0 { i64::MAX - step } else { i64::MIN - step };
         let at = usize::from(args.len() > 1);
@@ -122,7 +124,7 @@ impl Maker {
 
     fn step(&self, arg: &Expr) -> Result<Option<Step>> {
         let name = self.inner.name();
-        let invalid = |what: &str| ours(Error::invalid(format!("the step of `{name}` {what}")));
+        let invalid = |what: &str| external(Error::invalid(format!("the step of `{name}` {what}")));
         let Expr::Literal(value, _) = arg else { return Err(invalid("must be the same for all rows")) };
         let ScalarValue::IntervalMonthDayNano(step) = value.cast_to(&INTERVAL)? else {
             return Err(invalid("over times must be an interval"));
@@ -152,18 +154,18 @@ struct Step {
 
 /// The iterator over the times of a series.
 #[derive(Clone, Debug)]
-struct Times {
+struct TimeSeries {
     next: Option<i64>,
     to: i64,
     step: Step,
     has_end: bool,
 }
 
-impl Iterator for Times {
+impl Iterator for TimeSeries {
     type Item = i64;
 
     fn next(&mut self) -> Option<i64> {
-        let Times { to, step, has_end, .. } = *self;
+        let TimeSeries { to, step, has_end, .. } = *self;
         let is_within =
             |time: &i64| *time == to && has_end || if step.is_back { *time > to } else { *time < to };
         let time = self.next.filter(is_within)?;
@@ -175,12 +177,12 @@ impl Iterator for Times {
 }
 
 #[derive(Debug)]
-struct Part {
+struct SeriesPartition {
     schema: SchemaRef,
-    times: Option<Times>,
+    times: Option<TimeSeries>,
 }
 
-impl PartitionStream for Part {
+impl PartitionStream for SeriesPartition {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }

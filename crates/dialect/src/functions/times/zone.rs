@@ -23,7 +23,7 @@ const SKIPPED_MAX: i64 = 3 * 3_600_000_000;
 
 /// Replaces `t AT TIME ZONE 'z'` by a CAST to a type that [`time_in_zone`] knows; DataFusion's planner would convert to
 /// nanoseconds. `TIMESTAMP '…' AT TIME ZONE 'z'` becomes the timestamp of the moment at which clocks in the zone show that time.
-pub fn spell_out(statement: &mut Statement) -> types::Result<()> {
+pub fn rewrite_at_time_zone(statement: &mut Statement) -> types::Result<()> {
     let done = visit_expressions_mut(statement, |expr| {
         if let Expr::AtTimeZone { timestamp, time_zone } = expr
             && let Expr::Value(zone) = time_zone.as_ref()
@@ -62,7 +62,7 @@ fn instant() -> SqlType {
     SqlType::Timestamp(None, TimezoneInfo::Tz)
 }
 
-/// Returns true for a cast that [`spell_out`] wrote.
+/// Returns true for a cast that [`rewrite_at_time_zone`] wrote.
 fn is_in_zone(expr: &Expr) -> bool {
     match expr {
         Expr::Cast { data_type: SqlType::Custom(name, zone), .. } => time_in_zone(&name.0, zone).is_some(),

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
 use super::keys;
-use crate::rules::opaque;
+use crate::rules::optimization_barrier;
 
 pub const NAME: &str = "float_key";
 
@@ -31,15 +31,15 @@ pub fn is_function(function: &ScalarUDF) -> bool {
     function.inner().as_any().is::<FloatKey>()
 }
 
-/// Removes the keys and the [`as_is`](crate::rules::opaque) calls from an expression. Where the expression was true, the result
-/// is true too, if zeros compare as one value.
+/// Removes the keys and the [`as_is`](crate::rules::optimization_barrier) calls from an expression. Where the expression was
+/// true, the result is true too, if zeros compare as one value.
 pub fn without_keys(expr: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let plain = expr.transform_up(|expr| {
         let function = expr.as_any().downcast_ref::<ScalarFunctionExpr>();
         Ok(
-            match function
-                .filter(|function| is_function(function.fun()) || opaque::is_function(function.fun()))
-            {
+            match function.filter(|function| {
+                is_function(function.fun()) || optimization_barrier::is_function(function.fun())
+            }) {
                 Some(function) => match function.args() {
                     [of] => Transformed::yes(of.clone()),
                     _ => Transformed::no(expr),
