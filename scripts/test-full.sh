@@ -43,7 +43,7 @@ seeds=200 phase "every byte of a database's files changed" run_seeds polynya-ser
 POLYNYA_TEST_FUZZ_SECONDS=60 phase "decoders and statements, a minute of mutated inputs each" \
     cargo test --locked --quiet -p polynya-fuzz --tests
 phase "$seeds seeds: lake, the contract" run_seeds polynya-lake 300 a_lake_killed_at_any_call_ends_as_one_built_from_nothing
-phase "$seeds seeds: lake without a key, the contract" run_seeds polynya-lake 300 so_does_one_of_a_table_without_a_key
+phase "$seeds seeds: lake without a key, the contract" run_seeds polynya-lake 300 a_lake_of_a_table_without_a_key_killed_at_any_call_ends_as_one_built_from_nothing
 phase "$seeds seeds: site, the contract" run_seeds polynya-site 300 a_site_killed_at_any_step_ends_as_one_built_from_nothing
 phase "$seeds seeds: a small materializer, the contract" run_seeds polynya-engine 500 a_materializer_killed_at_any_step
 phase "$seeds seeds: lake, failing I/O" run_seeds polynya-lake 300 failing_writes_and_syncs_are_survived

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_has_what_was_put_in_with_the_newest_number() {
+    fn a_set_returns_each_key_with_its_greatest_sequence_number() {
         let (mut keys, mut model) = (DeletedKeys::default(), HashMap::new());
         assert_eq!(keys.get(b""), None);
         for n in 0..5_000u64 {

@@ -93,7 +93,7 @@ fn rows_are_read_once_each_from_any_of_them_on() {
 }
 
 #[test]
-fn columns_that_came_and_changed_their_names_are_found_by_their_ids() {
+fn added_and_renamed_columns_are_found_by_their_ids() {
     let mut bench = bench(1);
     bench.alter(|def| {
         def.add_column("more", &DataType::Int32, true, None).unwrap();
@@ -129,7 +129,7 @@ fn columns_that_came_and_changed_their_names_are_found_by_their_ids() {
 /// A column was renamed and no row was added afterwards. An import that began with the new name continued with the name at the
 /// snapshot's time, and the values went into two columns.
 #[test]
-fn what_began_with_newer_columns_than_its_snapshots_goes_on_with_them() {
+fn an_import_that_began_with_newer_columns_than_its_snapshot_keeps_them() {
     let bench = bench(0);
     edit(&bench, |json| {
         let mut schema = json["schemas"].as_array().unwrap().last().unwrap().clone();
@@ -216,7 +216,7 @@ fn a_list_of_format_1_is_read() {
 
 /// A moved table's metadata name its former location. Files that lie neither there nor in the present directory are reported.
 #[test]
-fn what_a_moved_table_names_elsewhere_is_looked_for_and_told() {
+fn missing_files_of_a_moved_table_are_reported() {
     let bench = bench(2);
     let wanted = read(&open(&bench).unwrap(), 0).unwrap();
     let location = bench.lake().metadata.location.clone();
@@ -295,7 +295,7 @@ fn int96_times_of_all_years_are_read() {
 }
 
 #[test]
-fn what_cannot_be_read_whole_is_refused_before_the_first_row() {
+fn a_table_that_cannot_be_read_completely_is_refused_before_the_first_row() {
     let refuse = |change: &dyn Fn(&Bench, &Lake)| -> Error {
         let bench = bench(0);
         change(&bench, &bench.lake());
@@ -357,7 +357,7 @@ fn bytes_that_are_no_metadata_are_an_error_and_nothing_else() {
 }
 
 #[test]
-fn the_newest_metadata_is_what_the_hint_or_the_names_say() {
+fn the_newest_metadata_is_found_by_the_hint_or_the_file_names() {
     let bench = bench(0);
     let (store, dir) = (bench.store(), bench.dir());
     let newest = super::newest_metadata(&store, &dir).unwrap();
@@ -384,7 +384,7 @@ fn the_newest_metadata_is_what_the_hint_or_the_names_say() {
 }
 
 #[test]
-fn types_that_no_table_here_holds_become_what_is_told() {
+fn types_that_no_table_here_holds_are_converted_and_reported() {
     let schema = json!({ "fields": [
         { "id": 1, "name": "a", "type": "time" },
         { "id": 2, "name": "b", "type": { "type": "map", "key-id": 3, "key": "string", "value-id": 4, "value": "long" } },

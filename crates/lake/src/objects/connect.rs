@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_here_wins_over_what_a_catalog_says() {
+    fn own_settings_override_those_of_a_catalog() {
         let vendor = StoreEndpoint {
             endpoint: Some("https://there:9000".into()),
             region: Some("north".into()),

@@ -191,7 +191,7 @@ fn store_with(fault: PutFault, call_max: Duration) -> (Objects, Arc<Faulty>) {
 }
 
 #[test]
-fn what_is_put_is_read_listed_and_removed() {
+fn put_objects_can_be_read_listed_and_removed() {
     let _limit = testkit::limit(60);
     let (objects, _) = objects(PutFault::None);
     objects.check_conditions(7).unwrap();
@@ -232,7 +232,7 @@ fn a_store_that_ignores_conditions_is_refused() {
 }
 
 #[test]
-fn a_place_is_that_of_one_database() {
+fn a_place_belongs_to_one_database() {
     let _limit = testkit::limit(60);
     let (ours, store) = objects(PutFault::None);
     let env = Env::real();
@@ -251,7 +251,7 @@ fn a_place_is_that_of_one_database() {
 }
 
 #[test]
-fn a_put_whose_answer_was_lost_is_known_by_what_is_there() {
+fn a_put_whose_response_was_lost_is_verified_by_reading_the_object() {
     let _limit = testkit::limit(60);
     for fault in [PutFault::AnswerLost, PutFault::SilentAfter, PutFault::Failing(2)] {
         let (objects, _) = objects(fault);
@@ -277,7 +277,7 @@ fn a_put_whose_answer_was_lost_is_known_by_what_is_there() {
 }
 
 #[test]
-fn a_store_that_fails_or_stands_still_is_given_up_after_its_time() {
+fn a_store_that_fails_or_hangs_is_given_up_after_the_time_limit() {
     let _limit = testkit::limit(60);
     for fault in [PutFault::Failing(usize::MAX), PutFault::Silent] {
         let (objects, store) = objects(fault);
@@ -314,7 +314,7 @@ fn an_upload_appears_whole_when_it_is_finished_and_never_before() {
 
 /// The object is larger than one part, so that it is uploaded in several.
 #[test]
-fn an_upload_in_parts_is_there_whole_or_not_at_all() {
+fn an_upload_in_parts_appears_complete_or_not_at_all() {
     let _limit = testkit::limit(60);
     let bytes: Vec<u8> = (0..3 * PART_BYTES + 11).map(|i| (i * 7 % 253) as u8).collect();
     for fault in [

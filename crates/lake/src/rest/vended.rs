@@ -30,7 +30,7 @@ pub(super) struct AccessProperties {
 
 impl fmt::Debug for AccessProperties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Told")
+        f.write_str("AccessProperties")
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_table_comes_before_what_is_said_of_all() {
+    fn properties_of_a_table_come_before_those_of_the_catalog() {
         let catalog = properties(&json!({
             "s3.endpoint": "http://all", "client.region": "all", "s3.path-style-access": true, SIGNS: "true",
         }));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn the_error_names_the_missing_part_of_a_credential() {
         let says = |config: Json| {
             let told = AccessProperties::of(&config, &Json::Null);
             let error = told

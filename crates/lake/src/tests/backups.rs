@@ -157,7 +157,7 @@ fn an_object_store_that_fails_at_any_call_holds_a_whole_backup_or_none() {
 }
 
 #[test]
-fn a_prefix_is_that_of_one_backup_of_one_database() {
+fn a_prefix_belongs_to_one_backup_of_one_database() {
     let _limit = testkit::limit(60);
     let machine = SimEnv::new(2);
     let engine = database(&machine);
@@ -184,7 +184,7 @@ fn a_prefix_is_that_of_one_backup_of_one_database() {
 
 /// An evicted segment has only its sidecar here. A backup looked for its rows and failed.
 #[test]
-fn a_backup_lacks_rows_that_are_in_the_lake_alone_and_says_which_wherever_it_is() {
+fn every_backup_lists_the_evicted_rows_that_it_lacks() {
     let _limit = testkit::limit(120);
     let (machine, warehouse) = (SimEnv::new(4), Arc::new(Flaky::default()));
     let life = filled(&machine, options_in(&warehouse), 0, 5);
@@ -233,7 +233,7 @@ fn a_backup_lacks_rows_that_are_in_the_lake_alone_and_says_which_wherever_it_is(
 
 /// The list of rows in the lake is only for people: no row depends on it.
 #[test]
-fn a_backup_whose_word_on_the_lake_is_lost_is_restored_and_that_is_said() {
+fn a_backup_without_its_list_of_evicted_rows_is_restored_with_a_note() {
     let _limit = testkit::limit(60);
     let machine = SimEnv::new(4);
     let life = filled(&machine, options_in(&Arc::new(Flaky::default())), 0, 3);

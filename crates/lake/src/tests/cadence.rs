@@ -53,7 +53,7 @@ fn many_rows_land_ten_seconds_after_the_first_of_them() {
 
 /// Rows waited the same time again for each further commit: 5,000 rows in as many partitions took more than a minute.
 #[test]
-fn what_one_commit_does_not_take_in_lands_with_the_next_at_once() {
+fn rows_beyond_one_commit_land_with_the_next_at_once() {
     let mut bench =
         Bench::new(Options { partitions_max: 10, trickle_rows: 10, ..Options::new("lake", "lake") });
     pass(&bench, 1);
@@ -98,7 +98,7 @@ fn a_trickle_lands_after_a_minute_and_nothing_is_committed_without_rows() {
 }
 
 #[test]
-fn so_many_bytes_of_rows_land_at_once_and_so_does_whatever_somebody_waits_for() {
+fn many_bytes_land_at_once_and_so_do_rows_that_a_client_waits_for() {
     let mut bench = Bench::new(Options { commit_bytes: 4 << 10, ..Options::new("lake", "lake") });
     assert!(matches!(bench.step(false).unwrap(), Progress::Advanced(_)));
     bench.keys(0..10);
@@ -149,7 +149,7 @@ fn keys_that_are_written_again_and_again_wait_as_other_rows_do() {
 }
 
 #[test]
-fn which_tables_land_is_said_by_the_table_then_by_the_server() {
+fn the_table_decides_whether_it_lands_and_then_the_server() {
     let table = |name: &str, lake: Option<bool>| {
         let mut def = TableDef::new(TableId(1), name);
         def.options.lake = lake;

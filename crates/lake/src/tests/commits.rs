@@ -50,7 +50,7 @@ fn rows_with_gaps_between_their_ids_are_deleted_by_their_rank() {
 
 /// A data file is in row-id order, even if the rows in the table's segments are not.
 #[test]
-fn rows_that_lie_by_time_land_in_the_order_of_their_ids() {
+fn rows_stored_by_time_land_in_the_order_of_their_ids() {
     let _limit = testkit::limit(200);
     let mut def = def();
     def.time = Some(def.add_column("at", &DataType::Timestamp, true, None).unwrap());
@@ -408,7 +408,7 @@ fn a_full_disk_keeps_the_lake_as_it_was_and_it_goes_on_when_there_is_room() {
 
 /// Rows beyond the write buffer reach the disk through the Parquet writer, which wraps the disk's error.
 #[test]
-fn a_disk_that_fills_up_in_the_middle_of_a_data_file_is_told_as_full() {
+fn a_disk_that_fills_up_within_a_data_file_is_reported_as_full() {
     let mut bench = Bench::new(plain());
     let mut state = 7u64;
     let mut noise = || {
@@ -448,7 +448,7 @@ fn a_lake_whose_directory_was_removed_lands_anew_with_the_next_rows() {
 
 /// The remainder must not be taken for a complete lake, and the server must not remove it.
 #[test]
-fn a_lake_that_lacks_its_data_directory_says_what_to_do() {
+fn a_lake_without_its_data_directory_tells_the_cure() {
     let mut bench = Bench::new(plain());
     bench.keys(0..100);
     bench.land();
@@ -469,7 +469,7 @@ fn a_lake_that_lacks_its_data_directory_says_what_to_do() {
 
 /// A wait for a former state of the table never ended if columns were added meanwhile.
 #[test]
-fn a_table_as_it_was_a_while_ago_has_landed_with_what_came_after_it() {
+fn an_earlier_state_of_a_table_has_landed_once_later_changes_have() {
     let mut bench = Bench::new(plain());
     bench.keys(0..10);
     bench.land();

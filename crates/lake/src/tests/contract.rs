@@ -48,13 +48,13 @@ fn a_lake_killed_at_any_call_ends_as_one_built_from_nothing() {
 }
 
 #[test]
-fn so_does_one_of_a_table_without_a_key() {
+fn a_lake_of_a_table_without_a_key_killed_at_any_call_ends_as_one_built_from_nothing() {
     let _limit = testkit::limit(600);
     trial(&|| materializer(small()), false, 0).run(testkit::seeds(20));
 }
 
 #[test]
-fn so_do_those_whose_files_are_partitioned_and_sorted() {
+fn a_partitioned_or_sorted_lake_killed_at_any_call_ends_as_one_built_from_nothing() {
     let _limit = testkit::limit(900);
     for (layout, _) in LAYOUTS.iter().enumerate().skip(1) {
         let seeds = testkit::seeds(6);

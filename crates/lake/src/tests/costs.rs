@@ -50,7 +50,7 @@ fn median(costs: &[Cost], of: fn(&Cost) -> u64) -> u64 {
 }
 
 #[test]
-fn what_a_commit_costs_does_not_grow_with_those_before_it() {
+fn the_cost_of_a_commit_does_not_grow_with_earlier_commits() {
     let _limit = testkit::limit(300);
     let mut bench = Bench::new(Options { snapshots_max: 40, ..Options::new("lake", "lake") });
     let costs: Vec<Cost> = (0..600).map(|n| commit(&mut bench, n)).collect();

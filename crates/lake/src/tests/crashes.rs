@@ -137,7 +137,7 @@ fn a_kill_at_every_call_leaves_the_lake_at_a_commit() {
 }
 
 #[test]
-fn so_does_either_where_files_are_partitioned_or_sorted() {
+fn a_failure_at_every_call_leaves_a_partitioned_or_sorted_lake_at_a_commit() {
     let _limit = testkit::limit(900);
     ends_at_every_call(&End::PowerFailure, &[1], 13);
     ends_at_every_call(&End::Kill, &[3], 7);

@@ -99,7 +99,7 @@ fn an_erasure_leaves_neither_rows_nor_snapshots_nor_bounds() {
 /// Files partitioned by a dropped column are rewritten first. The rows to erase in other files come after them, and do not
 /// count as done before.
 #[test]
-fn an_erasure_beside_a_partition_column_that_is_gone_is_done_when_it_is_told() {
+fn an_erasure_beside_a_dropped_partition_column_is_complete_when_reported() {
     let mut bench = Bench::new(plain());
     bench.lay_out(&["s"], &[]).keys(0..5);
     bench.land();
@@ -112,7 +112,7 @@ fn an_erasure_beside_a_partition_column_that_is_gone_is_done_when_it_is_told() {
 }
 
 #[test]
-fn old_snapshots_alone_are_enough_to_be_erased() {
+fn an_erasure_removes_old_snapshots_alone() {
     let mut bench = Bench::new(plain());
     bench.keys(0..100);
     bench.land();
@@ -128,7 +128,7 @@ fn old_snapshots_alone_are_enough_to_be_erased() {
 
 /// With only one snapshot left nothing was done, and older metadata files, which tell about the deleted rows, stayed.
 #[test]
-fn older_metadata_files_alone_are_enough_to_be_erased() {
+fn an_erasure_removes_older_metadata_files_alone() {
     let mut bench = Bench::new(plain());
     bench.keys(0..10);
     bench.land();
@@ -144,7 +144,7 @@ fn older_metadata_files_alone_are_enough_to_be_erased() {
 }
 
 #[test]
-fn a_large_erasure_takes_several_commits_and_is_told_once() {
+fn a_large_erasure_takes_several_commits_and_is_reported_once() {
     let mut bench = Bench::new(Options { rewrite_bytes_max: 4 << 10, ..plain() });
     bench.lay_out(&["bucket(8, k)"], &[]);
     bench.keys(0..3_000);
@@ -223,7 +223,7 @@ fn an_erasure_of_a_table_that_is_written_between_any_two_steps_ends() {
 
 /// Each restart begins the erasure again, with the files that were written longest ago.
 #[test]
-fn an_erasure_that_is_begun_anew_after_each_step_ends_though_the_table_is_written() {
+fn an_erasure_restarted_after_each_step_ends_although_rows_come() {
     let _limit = testkit::limit(120);
     let (mut bench, deleted) = written_all_the_time();
     for nth in 0..6 {
@@ -251,7 +251,7 @@ fn an_erasure_that_is_begun_anew_after_each_step_ends_though_the_table_is_writte
 
 /// The other program built its files from the lake, which did not contain the deletes yet.
 #[test]
-fn an_erasure_reaches_files_that_another_program_put_in_after_it_was_asked() {
+fn an_erasure_reaches_files_that_another_program_added_after_the_request() {
     let _limit = testkit::limit(120);
     let mut bench = Bench::new(Options { rewrite_bytes_max: 1, ..plain() });
     bench.lay_out(&["bucket(3, k)"], &[]).keys(0..100);
@@ -272,7 +272,7 @@ fn an_erasure_reaches_files_that_another_program_put_in_after_it_was_asked() {
 }
 
 #[test]
-fn what_was_deleted_after_the_step_began_is_waited_for() {
+fn an_erasure_waits_for_deletes_that_the_table_does_not_show_yet() {
     let mut bench = Bench::new(plain());
     bench.keys(0..100);
     bench.land();
@@ -296,7 +296,7 @@ fn what_was_deleted_after_the_step_began_is_waited_for() {
 }
 
 #[test]
-fn whoever_asked_is_told_of_a_failure_and_of_a_table_that_is_gone() {
+fn failures_and_dropped_tables_are_reported_to_the_client() {
     use table::materializer::Materializer as _;
     let mut bench = Bench::new(plain());
     bench.keys(0..100);
@@ -319,7 +319,7 @@ fn whoever_asked_is_told_of_a_failure_and_of_a_table_that_is_gone() {
 
 /// After a kill or a power failure at any call, a repetition completes the erasure.
 #[test]
-fn an_erasure_that_was_cut_short_is_done_when_it_is_asked_again() {
+fn an_interrupted_erasure_is_completed_by_a_repetition() {
     let _limit = testkit::limit(600);
     let begin = || {
         let mut bench = Bench::new(small());

@@ -354,7 +354,7 @@ fn run(seed: u64, layout: usize, coverage: &mut Coverage) {
 }
 
 #[test]
-fn whatever_is_asked_rows_in_the_lake_answer_as_those_that_never_left() {
+fn reads_of_evicted_rows_return_the_same_as_reads_of_local_rows() {
     let _limit = testkit::limit(900);
     let mut coverage = Coverage::default();
     for seed in testkit::seeds(24) {
@@ -388,7 +388,7 @@ pub(super) fn filled<'a>(machine: &'a SimEnv, options: Options, layout: usize, r
 }
 
 #[test]
-fn a_store_that_is_away_fails_reads_of_what_is_there_and_no_others() {
+fn an_unavailable_store_fails_reads_of_evicted_rows_only() {
     let _limit = testkit::limit(120);
     for layout in [0, 1, 3] {
         let (machine, store) = (SimEnv::new(1), Arc::new(Flaky::default()));
@@ -435,7 +435,7 @@ fn a_store_that_is_away_fails_reads_of_what_is_there_and_no_others() {
 
 /// A lake that had been removed was created again from a table that had only half of the rows.
 #[test]
-fn a_lake_that_alone_has_rows_is_not_begun_anew() {
+fn a_lake_with_evicted_rows_is_not_created_again() {
     let _limit = testkit::limit(120);
     let machine = SimEnv::new(1);
     // Nothing is cached that could hide the missing files.
@@ -485,7 +485,7 @@ fn a_lake_that_alone_has_rows_is_not_begun_anew() {
 }
 
 #[test]
-fn a_scan_unpacks_each_part_once_and_a_row_by_its_id_one_part() {
+fn a_scan_decodes_each_part_once_and_a_fetch_by_id_one_part() {
     let _limit = testkit::limit(120);
     let machine = SimEnv::new(1);
     // Files are not merged.
@@ -521,7 +521,7 @@ fn a_scan_unpacks_each_part_once_and_a_row_by_its_id_one_part() {
 /// An erasure began before the first rows were evicted, and the eviction ran beside it. Whichever of the two finished first,
 /// the evicted rows were then read at the position before the erasure, and its files stayed until another row landed.
 #[test]
-fn an_erasure_beside_rows_that_leave_ends_without_another_row() {
+fn an_erasure_beside_an_eviction_ends_without_another_row() {
     let _limit = testkit::limit(120);
     for erases_first in [false, true] {
         for layout in [0, 1] {
@@ -605,7 +605,7 @@ fn an_erasure_beside_rows_that_leave_ends_without_another_row() {
 }
 
 #[test]
-fn rows_in_the_lake_alone_expire_there_too() {
+fn evicted_rows_expire_in_the_lake() {
     let _limit = testkit::limit(120);
     for layout in [0, 1] {
         let machine = SimEnv::new(1);

@@ -125,7 +125,7 @@ fn many_partitions_land_a_bounded_number_at_a_time() {
 }
 
 #[test]
-fn columns_that_are_added_with_a_value_renamed_widened_and_dropped_leave_the_layout_right() {
+fn changes_of_columns_keep_the_layout_right() {
     let mut definition = def();
     definition.add_column("n", &DataType::Int32, true, None).unwrap();
     definition.add_column("f", &DataType::Float32, true, None).unwrap();
@@ -199,7 +199,7 @@ fn rows_with(bench: &mut Bench, keys: std::ops::Range<i64>) {
 
 /// Random operations in random order, under changing layouts.
 #[test]
-fn whatever_is_done_to_it_a_lake_is_its_table() {
+fn a_lake_equals_its_table_after_random_operations() {
     let _limit = testkit::limit(600);
     testkit::for_each_seed(60, |seed| {
         let mut rng = Rng::new(seed);

@@ -108,7 +108,7 @@ fn a_lake_of_an_earlier_run_is_its_own() {
 
 /// A backup does not contain the runs: a restored database takes a lake for its own if that is not ahead of it.
 #[test]
-fn what_was_restored_goes_on_with_a_lake_that_is_not_ahead() {
+fn a_restored_database_continues_a_lake_that_is_not_ahead() {
     for is_ahead in [false, true] {
         let mut lost = Bench::new(Options::new("lake", "lake"));
         lost.keys(0..10);
@@ -135,7 +135,7 @@ fn what_was_restored_goes_on_with_a_lake_that_is_not_ahead() {
 }
 
 #[test]
-fn where_runs_cannot_be_read_nothing_lands_and_it_is_said() {
+fn unreadable_runs_stop_the_lake_with_an_error() {
     let mut bench = Bench::new(Options::new("lake", "lake"));
     let env = bench.sim.env();
     bench.keys(0..10);

@@ -22,7 +22,7 @@ fn next_of_its_name(bench: &Bench) -> Bench {
 /// The clean-up after the old table's last commit removed the new table's `v1.metadata.json`: the new lake failed with "No such
 /// file", and landed again from nothing.
 #[test]
-fn what_a_dropped_table_leaves_to_be_removed_is_not_the_next_ones() {
+fn garbage_of_a_dropped_table_does_not_include_files_of_the_next_one() {
     let mut old = Bench::new(Options { metadata_files_max: 0, ..Options::new("lake", "lake") });
     old.keys(0..10);
     old.land();
@@ -59,7 +59,7 @@ fn what_a_dropped_table_leaves_to_be_removed_is_not_the_next_ones() {
 
 /// The lake is where it was before another warehouse or a catalog was configured; the table may have been renamed since.
 #[test]
-fn what_was_written_before_is_found_and_removed_by_the_tables_id() {
+fn an_abandoned_lake_is_found_and_removed_by_the_tables_id() {
     let mut old = Bench::new(Options::new("lake", "lake"));
     old.keys(0..10);
     old.land();
@@ -77,7 +77,7 @@ fn what_was_written_before_is_found_and_removed_by_the_tables_id() {
 }
 
 #[test]
-fn what_was_written_before_goes_with_its_table() {
+fn an_abandoned_lake_is_removed_with_its_table() {
     let mut old = Bench::new(Options::new("lake", "lake"));
     old.keys(0..10);
     old.land();

@@ -348,7 +348,7 @@ fn a_failure_at_every_call_is_survived() {
 
 /// Another writer's metadata file is never replaced, and never taken for a commit of ours.
 #[test]
-fn a_commit_that_somebody_else_made_first_is_never_replaced() {
+fn a_commit_of_another_writer_is_never_replaced() {
     let _limit = testkit::limit(60);
     let (mut bench, store) = begin(&[0]);
     bench.keys(0..10);
@@ -419,7 +419,7 @@ fn a_database_that_takes_a_warehouse_over_removes_no_lake_of_the_one_before() {
 /// Lakes of earlier versions did not tell their database until the next commit, and a table that was dropped and created again
 /// could not land.
 #[test]
-fn a_lake_that_does_not_say_whose_it_is_does_so_from_the_next_start_on() {
+fn a_lake_without_a_database_id_gets_one_at_the_next_start() {
     let _limit = testkit::limit(60);
     let (mut bench, _) = begin(&[0]);
     bench.keys(0..10);
@@ -438,7 +438,7 @@ fn a_lake_that_does_not_say_whose_it_is_does_so_from_the_next_start_on() {
 
 /// Each failed try to remove unnamed files published the metadata once more, and nothing removed those versions.
 #[test]
-fn what_cannot_be_swept_makes_no_more_metadata() {
+fn files_that_cannot_be_removed_cause_no_more_metadata() {
     let _limit = testkit::limit(60);
     let (mut bench, store) = begin(&[0]);
     for step in 0..20 {
@@ -512,7 +512,7 @@ fn an_erasure_in_an_object_store_survives_a_failure_at_every_call() {
 /// Another program rewrites a table's files in the store while calls fail or their responses are lost: the reported outcome of
 /// its commit is true, or becomes known later.
 #[test]
-fn a_replacement_of_files_in_an_object_store_is_there_or_not_as_it_is_told() {
+fn the_reported_outcome_of_a_replacement_in_an_object_store_is_true() {
     let _limit = testkit::limit(300);
     let mut outcomes = [0, 0];
     for is_done in [false, true] {

@@ -98,7 +98,7 @@ fn the_same_rows_in_other_files_are_taken_and_the_lake_goes_on_from_them() {
 }
 
 #[test]
-fn files_that_only_expired_snapshots_had_go_whoever_wrote_them() {
+fn files_of_expired_snapshots_are_removed_whoever_wrote_them() {
     let mut bench = begin(small(), 1);
     let replace = Writer::new(&bench, 77).rewrite_all().finish();
     bench.offer(&replace).unwrap();
@@ -116,7 +116,7 @@ fn files_that_only_expired_snapshots_had_go_whoever_wrote_them() {
 }
 
 #[test]
-fn a_commit_over_an_older_snapshot_has_to_look_again() {
+fn a_commit_over_an_older_snapshot_is_a_conflict() {
     let mut bench = begin(plain(), 0);
     let replace = Writer::new(&bench, 77).rewrite_all().finish();
     bench.keys(60..61);
@@ -131,7 +131,7 @@ fn a_commit_over_an_older_snapshot_has_to_look_again() {
 }
 
 #[test]
-fn files_of_positions_and_manifests_are_merged_when_somebody_asks() {
+fn another_program_may_merge_position_delete_files_and_manifests() {
     for layout in [0, 1] {
         let mut bench = begin(plain(), layout);
         bench.delete([8, 9]);
@@ -171,7 +171,7 @@ fn files_of_positions_and_manifests_are_merged_when_somebody_asks() {
 
 /// The rows contain 0.0 and -0.0, nulls and NaNs, and a column that was added later.
 #[test]
-fn every_value_is_compared_as_it_is() {
+fn values_are_compared_exactly() {
     let mut def = super::support::def();
     def.add_column("f", &DataType::Float64, true, None).unwrap();
     let mut bench = Bench::of(def, plain());
@@ -195,7 +195,7 @@ fn every_value_is_compared_as_it_is() {
 
 /// Replacements follow one another, and rows that come meanwhile land nevertheless.
 #[test]
-fn whoever_replaces_again_and_again_does_not_keep_rows_from_landing() {
+fn repeated_replacements_do_not_keep_rows_from_landing() {
     let mut bench = begin(plain(), 0);
     bench.offer(&Writer::new(&bench, 77).rewrite_all().finish()).unwrap();
     let before = bench.lake();
@@ -210,7 +210,7 @@ fn whoever_replaces_again_and_again_does_not_keep_rows_from_landing() {
 }
 
 #[test]
-fn what_waits_is_bounded_can_be_taken_back_and_ends_with_the_table() {
+fn waiting_offers_are_bounded_can_be_withdrawn_and_end_with_the_table() {
     use table::materializer::Materializer as _;
     let bench = begin(plain(), 0);
     let replace = Writer::new(&bench, 77).rewrite_all().finish();
@@ -387,7 +387,7 @@ fn a_kill_or_power_failure_at_every_call_leaves_the_rows_that_were_there() {
 }
 
 #[test]
-fn what_is_told_of_a_commit_that_failed_is_so() {
+fn the_reported_outcome_of_a_failed_commit_is_true() {
     let _limit = testkit::limit(600);
     ends_at_every_call(0, &End::Failure);
 }

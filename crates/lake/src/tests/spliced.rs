@@ -40,7 +40,7 @@ fn check(bench: &Bench, lake: &Lake) {
 }
 
 #[test]
-fn whole_files_in_the_order_of_their_rows_are_put_one_after_the_other() {
+fn complete_files_in_row_order_are_concatenated() {
     for keyed in [false, true] {
         let mut bench = bench(keyed);
         (0..5).for_each(|n| commit(&mut bench, n * 300, 300));
@@ -80,7 +80,7 @@ fn whole_files_in_the_order_of_their_rows_are_put_one_after_the_other() {
 }
 
 #[test]
-fn what_lacks_rows_or_columns_or_is_small_is_unpacked() {
+fn files_that_lack_rows_or_columns_or_are_small_are_decoded() {
     type Change = fn(&mut Bench);
     let changes: [(&str, Change); 4] = [
         ("deleted rows", |bench| {
@@ -115,7 +115,7 @@ fn what_lacks_rows_or_columns_or_is_small_is_unpacked() {
 
 /// Each file ends between two of the source files, once it is full.
 #[test]
-fn what_is_put_together_fills_several_files() {
+fn concatenated_files_fill_several_files() {
     let mut bench = bench(false);
     bench.materializer =
         support::materializer(Options { file_bytes: 32 << 10, ..Options::new("lake", "lake") });

@@ -26,7 +26,7 @@ fn copy(store: &Arc<Flaky>, keys: std::ops::Range<i64>) -> Bench {
 }
 
 #[test]
-fn of_two_copies_of_a_directory_the_one_that_started_first_changes_nothing_any_more() {
+fn the_copy_of_a_directory_that_started_first_changes_nothing_any_more() {
     let _limit = testkit::limit(60);
     let (mut first, store) = begin();
     first.keys(0..10);
@@ -85,7 +85,7 @@ fn copy_memory(from: &SimEnv, to: &SimEnv) {
 }
 
 #[test]
-fn a_directory_starts_where_it_or_the_one_it_was_copied_from_started_last() {
+fn a_directory_starts_if_it_knows_the_last_start() {
     let _limit = testkit::limit(60);
     let store = Arc::new(Flaky::default());
     let (here, there) = (machine(1), machine(2));
@@ -122,7 +122,7 @@ fn a_directory_starts_where_it_or_the_one_it_was_copied_from_started_last() {
 /// The first copy is slow to put its start's object. The other one starts twice meanwhile, and removes the number that the
 /// first one is about to use. Both landed.
 #[test]
-fn a_start_that_comes_late_is_none() {
+fn a_start_that_was_overtaken_fails() {
     let _limit = testkit::limit(60);
     let store = Arc::new(Flaky::default());
     let (here, there) = (machine(1), machine(2));
@@ -147,7 +147,7 @@ fn a_start_that_comes_late_is_none() {
 
 /// Follows the documentation: the mark of the other database, which is gone, is removed.
 #[test]
-fn a_place_that_was_another_databases_has_no_starts_in_the_way() {
+fn starts_of_another_database_do_not_block_a_start() {
     let _limit = testkit::limit(60);
     let store = Arc::new(Flaky::default());
     let (here, there) = (machine(1), machine(2));

@@ -47,7 +47,7 @@ fn pieces(bench: &mut Bench) {
 }
 
 #[test]
-fn small_files_positions_and_manifests_become_as_few_as_can_be() {
+fn maintenance_merges_small_files_positions_and_manifests_completely() {
     for (partition_by, sort_by) in LAYOUTS {
         let mut bench = Bench::new(plain());
         bench.lay_out(partition_by, sort_by);
@@ -91,7 +91,7 @@ fn a_large_table_is_maintained_in_several_commits() {
 
 /// Snapshots expired only with commits: a table that got no more rows kept everything for ever.
 #[test]
-fn what_grew_old_goes_though_no_row_comes() {
+fn old_snapshots_expire_without_new_rows() {
     let mut bench = Bench::new(small());
     for n in 0..6i64 {
         bench.keys(10 * n..10 * n + 10);
@@ -126,7 +126,7 @@ fn what_grew_old_goes_though_no_row_comes() {
 }
 
 #[test]
-fn files_that_nothing_names_go_and_those_of_others_only_when_they_are_old() {
+fn unnamed_files_are_removed_and_those_of_other_programs_only_when_old() {
     let mut bench = Bench::new(Options { orphans_after: Duration::from_secs(1_000), ..plain() });
     bench.keys(0..10);
     bench.land();
@@ -168,7 +168,7 @@ fn files_that_nothing_names_go_and_those_of_others_only_when_they_are_old() {
 }
 
 #[test]
-fn whoever_asked_is_told_of_a_failure() {
+fn a_failure_of_maintenance_is_reported_to_the_client() {
     let mut bench = Bench::new(plain());
     pieces(&mut bench);
     bench.sim.disk.fail_write(1);
@@ -179,7 +179,7 @@ fn whoever_asked_is_told_of_a_failure() {
 
 /// After a power failure at any call the lake is at a commit with exactly the table's rows.
 #[test]
-fn maintenance_that_is_cut_short_loses_and_doubles_no_row() {
+fn interrupted_maintenance_loses_and_doubles_no_row() {
     let _limit = testkit::limit(600);
     let begin = || {
         let mut bench = Bench::new(small());
@@ -213,7 +213,7 @@ fn maintenance_that_is_cut_short_loses_and_doubles_no_row() {
 
 /// Each step of a requested maintenance or erasure also landed new rows, and so it never completed.
 #[test]
-fn maintenance_and_erasure_end_while_rows_come_all_the_time() {
+fn maintenance_and_erasure_end_while_rows_arrive() {
     let mut bench = Bench::new(plain());
     pieces(&mut bench);
     let id = bench.tip.def().id;
@@ -257,7 +257,7 @@ fn maintenance_and_erasure_end_while_rows_come_all_the_time() {
 /// A column of a struct without fields failed with an internal error. A client that asked for maintenance or an erasure waited
 /// for ever.
 #[test]
-fn a_column_that_the_lake_cannot_hold_is_named_to_whoever_asks() {
+fn a_column_that_the_lake_cannot_hold_is_named_in_the_error() {
     let _limit = testkit::limit(60);
     let mut bench = Bench::new(small());
     bench.keys(0..10);

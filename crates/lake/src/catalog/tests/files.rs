@@ -38,7 +38,7 @@ fn no_properties() -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_location_leads_nowhere_but_where_tables_may_be() {
+fn a_location_must_be_where_tables_may_be() {
     let test = TestStore::new("catalog-locations");
     for good in ["data/lake/_catalog/ns/t", "else/t", "else/a/b/"] {
         let found = test.store.path_of(&test.at(good)).unwrap();
@@ -153,7 +153,7 @@ fn a_metadata_file_is_there_whole_or_not_at_all() {
 }
 
 #[test]
-fn purging_removes_what_a_table_has_and_nothing_beside_it() {
+fn purging_removes_the_files_of_a_table_and_no_others() {
     let test = TestStore::new("catalog-purge");
     let location = test.store.new_location(&["ns".into()], "t");
     let dir = test.store.path_of(&location).unwrap();

@@ -111,7 +111,7 @@ fn each_format_version_is_written_as_its_readers_want_it() {
 }
 
 #[test]
-fn a_commit_moves_a_branch_and_logs_what_was_current() {
+fn a_commit_moves_a_branch_and_logs_the_current_snapshots() {
     let table = table_of("2");
     let one = changed(&table, &[added(snapshot(11, None, 1)), main_is(11)]).unwrap();
     assert_eq!(one.current_snapshot_id, Some(11));
@@ -254,7 +254,7 @@ fn schemas_that_no_reader_could_read_are_refused() {
 }
 
 #[test]
-fn requirements_name_what_changed_in_the_words_of_clients() {
+fn requirements_report_changes_in_the_wording_that_clients_expect() {
     let table = changed(&table_of("2"), &[added(snapshot(11, None, 1)), main_is(11)]).unwrap();
     let holds = |requirement: Json| requirement::check(&[requirement], &table);
     for good in [
@@ -301,7 +301,7 @@ fn requirements_name_what_changed_in_the_words_of_clients() {
 }
 
 #[test]
-fn no_more_earlier_metadata_files_are_named_than_the_table_says() {
+fn the_metadata_log_keeps_as_many_files_as_the_table_says() {
     let set = |n: i64| json!({ "action": "set-properties", "updates": { "n": n.to_string() } });
     let limit =
         json!({ "action": "set-properties", "updates": { "write.metadata.previous-versions-max": "2" } });
@@ -326,7 +326,7 @@ fn no_more_earlier_metadata_files_are_named_than_the_table_says() {
 }
 
 #[test]
-fn what_is_no_metadata_is_refused() {
+fn invalid_metadata_is_refused() {
     let good =
         changed(&table_of("2"), &[added(snapshot(11, None, 1)), main_is(11)]).unwrap().to_json().unwrap();
     TableMetadata::parse(good.to_string().as_bytes()).unwrap();

@@ -19,7 +19,7 @@ fn p(values: &[Option<&str>]) -> (arrow::datatypes::Field, ArrayRef) {
 }
 
 #[test]
-fn older_data_files_alone_lose_rows() {
+fn equality_deletes_apply_to_older_data_files_only() {
     let _limit = testkit::limit(60);
     let mut builder = TableBuilder::new(json!([]));
     for sequence in 1..=4 {
@@ -43,7 +43,7 @@ fn older_data_files_alone_lose_rows() {
 }
 
 #[test]
-fn a_partitions_deletes_are_its_own_and_those_of_no_partition_everyones() {
+fn deletes_apply_to_their_partition_and_unpartitioned_ones_to_all() {
     let _limit = testkit::limit(60);
     let of = |spec: i32, value: Option<&str>| {
         let mut builder = TableBuilder::new(json!([]));
@@ -69,7 +69,7 @@ fn a_partitions_deletes_are_its_own_and_those_of_no_partition_everyones() {
 }
 
 #[test]
-fn null_is_null_and_all_columns_count() {
+fn null_equals_null_and_all_key_columns_are_compared() {
     let _limit = testkit::limit(60);
     let mut builder = TableBuilder::new(json!([{ "id": 3, "name": "q", "type": "string" }]));
     let q = |values: &[Option<&str>]| column(3, "q", texts(values));
@@ -93,7 +93,7 @@ fn of_types(iceberg: Json, stored: ArrayRef, deleted: ArrayRef) -> Result<Vec<i6
 }
 
 #[test]
-fn keys_may_be_narrower_or_wider_than_what_they_are_compared_with() {
+fn keys_may_be_narrower_or_wider_than_the_columns() {
     let _limit = testkit::limit(60);
     let ints = || Arc::new(Int32Array::from(vec![Some(-1), Some(2), None])) as ArrayRef;
     assert_eq!(of_types(json!("long"), ints(), longs(&[-1, 1 << 40])).unwrap(), [1, 2]);
@@ -182,7 +182,7 @@ fn a_column_that_was_dropped_deletes_still() {
 }
 
 #[test]
-fn a_column_that_a_data_file_lacks_is_null_or_what_is_shown_there() {
+fn a_column_that_a_data_file_lacks_has_its_default_or_partition_value_or_null() {
     let _limit = testkit::limit(60);
     let of = |default: Json, deleted: Option<&str>| {
         let mut builder = TableBuilder::new(
@@ -248,7 +248,7 @@ fn a_field_of_a_struct_is_a_key() {
 }
 
 #[test]
-fn keys_that_find_no_room_are_refused_and_others_make_room() {
+fn keys_beyond_the_memory_limit_are_refused_and_unneeded_ones_evicted() {
     let _limit = testkit::limit(60);
     let mut builder = TableBuilder::new(json!([]));
     let many: Vec<i64> = (0..3_000).collect();
@@ -329,7 +329,7 @@ fn equality_deletes_that_cannot_be_read_are_an_error_that_names_their_file() {
 
 /// Tables with random mixtures of deletes, compared with the specification's rules for each row.
 #[test]
-fn any_mixture_of_deletes_is_what_the_rules_say() {
+fn any_mixture_of_deletes_follows_the_rules_of_the_specification() {
     let _limit = testkit::limit(120);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = |below: u64| {

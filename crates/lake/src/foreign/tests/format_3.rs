@@ -23,7 +23,7 @@ fn shown(columns: Json) -> Result<Vec<String>, Error> {
 }
 
 #[test]
-fn rows_show_the_default_of_a_column_that_came_after_them() {
+fn rows_show_the_default_of_a_column_that_was_added_later() {
     let _limit = testkit::limit(60);
     let of = |iceberg: &str, default: Json| {
         let column =
@@ -129,7 +129,7 @@ fn columns_without_a_type_are_left_out() {
 }
 
 #[test]
-fn what_rows_are_called_by_is_passed_over() {
+fn row_lineage_columns_are_skipped() {
     let _limit = testkit::limit(60);
     let mut builder = TableBuilder::new(json!([]));
     builder.data(
@@ -148,7 +148,7 @@ fn what_rows_are_called_by_is_passed_over() {
 }
 
 #[test]
-fn transforms_of_several_columns_are_told_apart_by_what_they_gave() {
+fn partitions_by_several_columns_are_distinguished_by_their_values() {
     let _limit = testkit::limit(60);
     for sources in [json!([2]), json!([1, 2])] {
         let mut builder = TableBuilder::new(json!([]));
@@ -167,7 +167,7 @@ fn transforms_of_several_columns_are_told_apart_by_what_they_gave() {
 }
 
 #[test]
-fn what_is_encrypted_or_newer_is_refused() {
+fn encrypted_and_newer_tables_are_refused() {
     let _limit = testkit::limit(60);
     let refused = |change: &dyn Fn(&mut TableBuilder)| {
         let mut builder = TableBuilder::new(json!([]));

@@ -34,7 +34,7 @@ fn in_objects(sim: &SimEnv, from: &Store, dir: &Path) -> (Store, Arc<Faulty>) {
 
 /// All data files were fetched completely before the first row, and then again for the read.
 #[test]
-fn in_an_object_store_footers_alone_are_looked_at_before_the_first_row() {
+fn in_an_object_store_only_footers_are_read_before_the_first_row() {
     let bench = bench(1);
     let (store, _) = in_objects(&bench.sim, &bench.store(), &bench.dir());
     let newest = newest_metadata(&store, Path::new("")).unwrap();
@@ -104,7 +104,7 @@ fn numbers_from(table: &Arc<ForeignTable>, from: u64) -> types::Result<Vec<i64>>
 
 /// Files were fetched completely and kept in memory until their last row was read.
 #[test]
-fn of_a_row_group_what_is_read_is_fetched_once_when_its_turn_comes() {
+fn the_read_columns_of_a_row_group_are_fetched_once_when_they_are_needed() {
     let _limit = testkit::limit(120);
     let (builder, numbers) = of_row_groups();
     let (table, recording) = opened(&builder);
@@ -178,7 +178,7 @@ fn small_row_groups_are_fetched_together_and_once() {
 
 /// A read that fails because the store is unavailable is not reported as damage of the file.
 #[test]
-fn a_store_that_is_away_is_told_as_such() {
+fn an_unavailable_store_is_not_reported_as_damage() {
     let _limit = testkit::limit(120);
     let (builder, numbers) = of_row_groups();
     let (table, recording) = opened(&builder);

@@ -61,7 +61,7 @@ fn rows_of_several_containers_are_deleted() {
 }
 
 #[test]
-fn a_vector_is_in_place_of_files_of_positions() {
+fn a_deletion_vector_replaces_position_delete_files() {
     let _limit = testkit::limit(60);
     let (mut builder, first, second) = two_files();
     builder.positions(2, &[(&first, 0), (&first, 5), (&second, 5)]);
@@ -75,7 +75,7 @@ fn a_vector_is_in_place_of_files_of_positions() {
 }
 
 #[test]
-fn files_of_positions_go_for_data_files_that_are_not_newer() {
+fn position_delete_files_apply_to_data_files_that_are_not_newer() {
     let _limit = testkit::limit(60);
     let (mut builder, first, second) = two_files();
     builder.positions(1, &[(&first, 1), (&second, 1)]);

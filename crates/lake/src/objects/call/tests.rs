@@ -53,7 +53,7 @@ fn refused(status: u16, code: &'static str) -> Error {
 /// A store that refused permanently was taken for one that was temporarily unavailable: rows were accepted that could never
 /// land.
 #[test]
-fn what_a_store_answers_for_good_is_told_from_what_passes() {
+fn permanent_refusals_of_a_store_are_distinguished_from_passing_ones() {
     let _limit = testkit::limit(120);
     for (status, code, means, hint) in [
         (400, "InvalidArgument", "does not accept the request", "conditional writes"),

@@ -113,7 +113,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn whoever_finds_them_ended_at_the_same_time_shares_one_question() {
+fn calls_that_find_expired_credentials_share_one_request() {
     let _limit = testkit::limit(60);
     run(async {
         for fails in [false, true] {
@@ -135,7 +135,7 @@ fn whoever_finds_them_ended_at_the_same_time_shares_one_question() {
 }
 
 #[test]
-fn others_are_asked_for_in_time_and_nobody_waits_for_them() {
+fn credentials_are_renewed_in_time_without_any_call_waiting() {
     let _limit = testkit::limit(60);
     run(async {
         let setup = setup(Some(HOUR), true);
@@ -157,7 +157,7 @@ fn others_are_asked_for_in_time_and_nobody_waits_for_them() {
 }
 
 #[test]
-fn a_failure_costs_nothing_until_they_end_and_is_told_then() {
+fn a_failed_renewal_is_reported_only_after_the_credentials_expired() {
     let _limit = testkit::limit(60);
     run(async {
         let setup = setup(Some(HOUR), false);
@@ -183,7 +183,7 @@ fn a_failure_costs_nothing_until_they_end_and_is_told_then() {
 }
 
 #[test]
-fn those_that_the_store_refuses_are_replaced_unless_they_are_young() {
+fn refused_credentials_are_replaced_unless_they_are_young() {
     let _limit = testkit::limit(60);
     run(async {
         for life in [Some(HOUR), None] {
@@ -211,7 +211,7 @@ fn those_that_the_store_refuses_are_replaced_unless_they_are_young() {
 }
 
 #[test]
-fn it_is_known_when_others_are_due() {
+fn the_time_of_renewal_follows_from_the_lifetime() {
     let seconds = Duration::from_secs;
     for (life, due) in [
         (seconds(12 * 3_600), seconds(9 * 3_600)),
@@ -239,7 +239,7 @@ fn it_is_known_when_others_are_due() {
 
 /// Credentials of this kind were taken for those of another clock, and were used for 45 minutes.
 #[test]
-fn those_that_ended_on_their_way_are_known_to_have_ended() {
+fn credentials_that_expired_on_their_way_count_as_expired() {
     let _limit = testkit::limit(60);
     run(async {
         let vendor = || CountingVendor { life: Some(HOUR), way: 2 * HOUR, ..CountingVendor::default() };
@@ -261,7 +261,7 @@ fn those_that_ended_on_their_way_are_known_to_have_ended() {
 
 /// Credentials for a place without any rights were requested again and again if the responses were slow.
 #[test]
-fn those_that_were_long_on_their_way_are_young_when_they_come() {
+fn credentials_count_as_young_from_their_arrival() {
     let _limit = testkit::limit(60);
     run(async {
         let vendor = CountingVendor { life: Some(HOUR), way: 2 * YOUNG_AGE, ..CountingVendor::default() };

@@ -5,7 +5,7 @@ use super::*;
 /// The sidecar of an evicted segment stays here. It kept the greatest value of a block, and an erasure of that row left it
 /// there.
 #[test]
-fn an_erasure_leaves_no_bound_here_that_may_be_a_value_of_what_was_erased() {
+fn an_erasure_leaves_no_local_bound_that_may_be_an_erased_value() {
     let _limit = testkit::limit(60);
     const SECRET: &str = "zz-the-greatest-of-all";
     let machine = SimEnv::new(1);

@@ -7,7 +7,7 @@ use super::*;
 
 /// The table does not trust the lake: a segment stays if its rows cannot be read there, or differ.
 #[test]
-fn a_segment_stays_whose_rows_the_lake_does_not_have_as_they_are() {
+fn a_segment_stays_if_the_lake_has_other_rows() {
     let _limit = testkit::limit(120);
     for lie in [Lie::MissesARow, Lie::HasAnother, Lie::HasOneTwice, Lie::Fails] {
         let machine = SimEnv::new(1);

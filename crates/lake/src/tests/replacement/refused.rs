@@ -57,7 +57,7 @@ fn with_column(rows: &RecordBatch, at: usize, column: ArrayRef) -> RecordBatch {
 }
 
 #[test]
-fn other_rows_than_those_that_were_there() {
+fn other_rows_are_refused() {
     let count = |rows: &RecordBatch| rows.num_rows() as u32;
     refuses(0, "rows instead of", |bench| with_rows(bench, |rows| pick(&rows, 1..count(&rows))));
     refuses(0, "rows instead of", |bench| {
@@ -106,7 +106,7 @@ fn other_rows_than_those_that_were_there() {
 }
 
 #[test]
-fn other_deleted_rows_than_there_were() {
+fn other_deleted_rows_are_refused() {
     // A lost delete, which would bring its rows back.
     refuses(0, "deletes other rows", |bench| {
         let mut writer = Writer::new(bench, 77);
@@ -135,7 +135,7 @@ fn other_deleted_rows_than_there_were() {
 }
 
 #[test]
-fn files_that_are_not_where_or_what_they_should_be() {
+fn invalid_files_are_refused() {
     let changed = |bench: &Bench, change: &dyn Fn(&mut DataFile)| {
         let mut writer = Writer::new(bench, 77).rewrite_all();
         change(&mut writer.data[0]);
@@ -228,7 +228,7 @@ fn columns_without_field_ids() {
 }
 
 #[test]
-fn commits_that_say_what_is_not_so() {
+fn commits_with_wrong_claims_are_refused() {
     for (why, change) in [
         ("parent 5", (|r| r.parent = Some(5)) as fn(&mut Replacement)),
         ("parent none", |r| r.parent = None),
@@ -283,7 +283,7 @@ fn wrong_bounds_are_not_believed() {
 }
 
 #[test]
-fn what_is_no_replacement_of_files_alone() {
+fn commits_that_do_more_than_replace_files_are_refused() {
     let parse = |updates: serde_json::Value| Replacement::parse(&[], updates.as_array().unwrap());
     let snapshot = |operation: &str| {
         json!({ "action": "add-snapshot", "snapshot": { "snapshot-id": 7, "parent-snapshot-id": 3, "sequence-number": 4,

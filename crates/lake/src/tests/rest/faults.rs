@@ -128,7 +128,7 @@ fn a_machine_that_dies_at_every_call_leaves_the_lake_at_a_commit() {
 /// Random failures at every call, kills and power failures in between, and requests that arrive at random times. After each
 /// step the catalog's readers find the table at some commit, and in the end all of it.
 #[test]
-fn whatever_fails_when_the_lake_ends_as_the_table() {
+fn the_lake_ends_equal_to_the_table_after_random_failures() {
     let _limit = testkit::limit(900);
     let (mut kills, mut lates, mut failures) = (0, 0, 0);
     let seeds = testkit::seeds(150);
@@ -189,7 +189,7 @@ fn whatever_fails_when_the_lake_ends_as_the_table() {
 
 /// An erasure is complete only when no file with deleted rows is left, including those of a commit in doubt.
 #[test]
-fn an_erasure_waits_for_what_is_in_doubt() {
+fn an_erasure_also_removes_the_files_of_a_commit_in_doubt() {
     let _limit = testkit::limit(60);
     let (mut bench, fake) = begin(&[0]);
     bench.keys(0..30);

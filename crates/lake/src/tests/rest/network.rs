@@ -143,7 +143,7 @@ fn a_lake_lands_over_a_connection_that_fails_in_every_way() {
 
 /// A server that accepts a connection and never answers costs the time limit, and no more.
 #[test]
-fn a_catalog_that_does_not_answer_costs_what_is_set() {
+fn a_catalog_that_does_not_answer_costs_the_configured_time() {
     let _limit = testkit::limit(60);
     let fake = FakeCatalog::default();
     let front = HttpFront::start(&fake);

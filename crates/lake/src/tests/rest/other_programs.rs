@@ -198,7 +198,7 @@ fn erase_all(bench: &mut Bench, fake: &FakeCatalog, what: &str) -> Vec<UnnamedFi
 }
 
 #[test]
-fn snapshots_expire_and_what_others_have_made_stays_readable() {
+fn snapshots_expire_and_those_of_other_programs_stay_readable() {
     let _limit = testkit::limit(300);
     let all = ALL.into_iter().flat_map(|theirs| LAYOUTS.map(|layouts| (theirs, layouts)));
     for (theirs, layouts) in all {
@@ -227,7 +227,7 @@ fn snapshots_expire_and_what_others_have_made_stays_readable() {
 }
 
 #[test]
-fn an_erasure_beside_what_others_have_made_takes_nothing_that_is_needed() {
+fn an_erasure_keeps_files_that_snapshots_of_other_programs_need() {
     let _limit = testkit::limit(300);
     for theirs in ALL {
         for layouts in LAYOUTS {
@@ -265,7 +265,7 @@ fn an_erasure_beside_what_others_have_made_takes_nothing_that_is_needed() {
 }
 
 #[test]
-fn maintenance_beside_what_others_have_made_takes_nothing_that_is_needed() {
+fn maintenance_keeps_files_that_snapshots_of_other_programs_need() {
     let _limit = testkit::limit(300);
     for theirs in ALL {
         for layouts in LAYOUTS {
@@ -296,7 +296,7 @@ fn maintenance_beside_what_others_have_made_takes_nothing_that_is_needed() {
 }
 
 #[test]
-fn a_process_that_starts_beside_what_others_have_made_takes_nothing_that_is_needed() {
+fn a_start_keeps_files_that_snapshots_of_other_programs_need() {
     let _limit = testkit::limit(300);
     for theirs in ALL {
         for layouts in LAYOUTS {
@@ -317,7 +317,7 @@ fn a_process_that_starts_beside_what_others_have_made_takes_nothing_that_is_need
 
 /// Branches and tags come and go, commits are made and rolled back, requests fail or arrive late, and processes are killed.
 #[test]
-fn whatever_others_do_and_whatever_fails_every_snapshot_is_read() {
+fn every_snapshot_stays_readable_under_random_actions_and_failures() {
     let _limit = testkit::limit(600);
     let (mut acts, mut failures, mut erasures) = (0, 0, [0, 0]);
     let seeds = testkit::seeds(60);
@@ -401,7 +401,7 @@ fn act_at_random(bench: &Bench, fake: &FakeCatalog, rng: &mut Rng, id: i64) -> b
 /// Another program commits to a branch while the table lands: each of its commits takes the sequence number of the table's next
 /// one.
 #[test]
-fn commits_of_others_to_a_branch_do_not_stop_the_table() {
+fn commits_of_other_programs_to_a_branch_do_not_stop_the_table() {
     let _limit = testkit::limit(120);
     for status in [0, 409, 412, 422] {
         let fake = FakeCatalog::default();
@@ -432,7 +432,7 @@ fn commits_of_others_to_a_branch_do_not_stop_the_table() {
 
 /// Another commit overtook one without a response. That one is not repeated for ever, and does no harm if it arrives late.
 #[test]
-fn a_commit_in_doubt_that_a_branch_overtook_is_made_anew() {
+fn a_pending_commit_that_a_branch_overtook_is_made_again() {
     let _limit = testkit::limit(60);
     for fate in [Fate::Dropped, Fate::Late, Fate::Before(500)] {
         for delivers in [false, true] {
@@ -458,7 +458,7 @@ fn a_commit_in_doubt_that_a_branch_overtook_is_made_anew() {
 
 /// A refusal for another reason than the table's state costs one request, and the files of failed tries do not accumulate.
 #[test]
-fn a_catalog_that_refuses_every_commit_is_looked_at_and_not_read_anew() {
+fn a_catalog_that_refuses_every_commit_costs_one_request_a_try() {
     let _limit = testkit::limit(60);
     let (mut bench, fake) = filled(&[0]);
     let before = bench.lake();
@@ -498,7 +498,7 @@ fn a_table_whose_main_branch_was_removed_does_not_land_as_if_it_were_whole() {
 /// G1, even after an error elsewhere: a file that a snapshot names is not removed although it is queued as garbage, and an
 /// error reports it.
 #[test]
-fn garbage_that_a_snapshot_names_is_left_and_told() {
+fn garbage_that_a_snapshot_names_is_kept_and_reported() {
     let _limit = testkit::limit(60);
     for in_catalog in [false, true] {
         let fake = FakeCatalog::default();

@@ -81,7 +81,7 @@ fn a_catalog_that_gives_other_ids_to_later_schemas_too_gets_no_row() {
 
 /// The name belongs to another database's table, which is left untouched.
 #[test]
-fn a_table_that_is_somebody_elses_is_refused() {
+fn a_table_of_another_database_is_refused() {
     let _limit = testkit::limit(60);
     let (mut bench, fake) = begin(&[0]);
     bench.keys(0..10);
@@ -107,7 +107,7 @@ fn a_table_that_is_somebody_elses_is_refused() {
 /// After another program's append or compaction the table lands no more, and the error names the program. After a rollback
 /// there it lands again.
 #[test]
-fn commits_of_others_stop_a_table_until_they_are_undone() {
+fn commits_of_other_programs_stop_a_table_until_they_are_rolled_back() {
     let _limit = testkit::limit(60);
     let (mut bench, fake) = begin(&[0]);
     bench.keys(0..10);
@@ -200,7 +200,7 @@ fn a_table_that_is_not_there_any_more_keeps_its_files_when_it_is_dropped_here() 
 
 /// A proxy's error page does not come from the catalog, so that no table counts as dropped.
 #[test]
-fn a_404_of_a_proxy_says_nothing_of_a_table() {
+fn a_404_from_a_proxy_does_not_mean_that_a_table_is_gone() {
     let _limit = testkit::limit(60);
     let (mut bench, fake) = begin(&[0]);
     bench.keys(0..10);
@@ -220,7 +220,7 @@ fn a_404_of_a_proxy_says_nothing_of_a_table() {
 }
 
 #[test]
-fn a_token_is_had_for_a_credential_and_had_anew_when_it_ends() {
+fn a_token_is_obtained_for_a_credential_and_renewed_when_it_expires() {
     let _limit = testkit::limit(60);
     let fake = FakeCatalog::default();
     fake.wants_a_new_token();
@@ -249,7 +249,7 @@ fn a_token_is_had_for_a_credential_and_had_anew_when_it_ends() {
 }
 
 #[test]
-fn what_is_wrong_with_a_catalog_is_said_with_its_cure() {
+fn errors_about_a_catalog_tell_the_cure() {
     let fake = FakeCatalog::default();
     let at = |uri: &str, token: Option<&str>| {
         let options =

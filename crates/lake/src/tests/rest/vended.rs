@@ -341,7 +341,7 @@ fn a_table_lands_with_credentials_that_come_with_it() {
 }
 
 #[test]
-fn what_the_catalog_says_of_the_store_is_what_it_is_reached_by() {
+fn the_store_is_reached_at_the_endpoint_that_the_catalog_names() {
     let _limit = testkit::limit(60);
     let mut setup = setup();
     setup.bench.keys(0..10);
@@ -356,7 +356,7 @@ fn what_the_catalog_says_of_the_store_is_what_it_is_reached_by() {
 
 /// Credentials expire between two commits, and new ones are there in time.
 #[test]
-fn commits_go_on_when_credentials_end() {
+fn commits_continue_when_credentials_expire() {
     let _limit = testkit::limit(120);
     let mut setup = setup();
     for n in 0..12 {
@@ -376,7 +376,7 @@ fn commits_go_on_when_credentials_end() {
 }
 
 #[test]
-fn credentials_that_the_store_takes_no_more_are_replaced() {
+fn credentials_that_the_store_refuses_are_replaced() {
     let _limit = testkit::limit(60);
     for has_ended in [true, false] {
         // No expiry is told.
@@ -399,7 +399,7 @@ fn credentials_that_the_store_takes_no_more_are_replaced() {
 }
 
 #[test]
-fn a_catalog_that_hands_out_none_stops_nothing_before_they_end() {
+fn a_catalog_without_new_credentials_stops_nothing_before_the_old_ones_expire() {
     let _limit = testkit::limit(60);
     let mut setup = setup();
     setup.bench.keys(0..10);
@@ -559,7 +559,7 @@ fn credentials_of_another_table_are_not_used() {
 }
 
 #[test]
-fn with_a_key_of_its_own_nobody_is_asked_for_credentials() {
+fn a_server_with_a_key_requests_no_credentials() {
     let _limit = testkit::limit(60);
     let (fake, store) = (FakeCatalog::default(), Arc::new(Flaky::default()));
     fake.vends(Box::new(|_| panic!("nobody asks")));
