@@ -166,7 +166,7 @@ impl BoundedFunction {
     fn bytes(&self, args: &ScalarFunctionArgs) -> Result<u128> {
         let bytes = estimate::bytes(self.growth, args)?;
         match self.growth {
-            // Only here is counting the matches worth its time.
+            // Counting the matches takes time, and is worth it only for a call that would be refused.
             Growth::ReplacesMatches if bytes > BATCH_BYTES_MAX => Ok(bytes.min(self.matches_bytes(args)?)),
             _ => Ok(bytes),
         }

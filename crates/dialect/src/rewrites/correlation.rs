@@ -1,8 +1,8 @@
-//! Correlated subqueries return PostgreSQL's results: rewrites them to a form for which DataFusion's joins are right.
+//! Correlated subqueries return PostgreSQL's results. This module rewrites them to a form for which DataFusion's joins are right.
 //!
 //! DataFusion joins a correlated subquery to the outer rows by the conditions of its WHERE, and groups its aggregates by the
-//! columns of those conditions. So an aggregate over no rows has no group and returns no row, OFFSET counts the rows of all outer
-//! rows together, HAVING is evaluated before the join, and two columns of one name are confused. Here, from the outermost query
+//! columns of those conditions. So an aggregate over no rows has no group and returns no row. OFFSET counts the rows of all outer
+//! rows together. HAVING is evaluated before the join. Two columns of one name are confused. Here, from the outermost query
 //! inwards:
 //!
 //! - [`outer_columns`] passes columns from further outside through the query in between.

@@ -333,7 +333,7 @@ impl ExecutionPlan for GroupingSetsExec {
 
     fn required_input_distribution(&self) -> Vec<Distribution> {
         match self.total {
-            // Only a node that sees all rows can know that there are none.
+            // The node has to see all rows to know that there are none.
             Some(_) => vec![Distribution::SinglePartition],
             None => vec![Distribution::UnspecifiedDistribution],
         }

@@ -184,7 +184,7 @@ impl CheckedArithmetic {
                 }
             }
             Expr::Negative(inner) => match inner.get_type(schema).unwrap_or(Arrow::Null) {
-                // Such as the result of `approx_distinct`.
+                // An unsigned integer is, for example, the result of `approx_distinct`.
                 own if own.is_unsigned_integer() => {
                     let signed = Expr::Cast(Cast::new(inner, Arrow::Int64));
                     call(&self.negate, vec![signed])

@@ -1,7 +1,7 @@
 //! Keeps DataFusion's physical filter pushdown from moving a condition to another column of the same name.
 //!
-//! DataFusion's rules follow a column by its name. If two columns of a node have the same name (both sides of a join have an
-//! `id`, and the sides were swapped, or the join is below another one), a condition on one moves to the other, and rows go
+//! DataFusion's rules follow a column by its name. Two columns of a node may have the same name: both sides of a join have an `id`,
+//! and the sides were swapped, or the join is below another one. Then a condition on one column moves to the other, and rows go
 //! missing. The same happens if a name means another column below: in a UNION whose queries name their columns differently, or in
 //! a semi join whose other side has a column named like the key. In these places a [`PushdownFence`] node is inserted while the
 //! rule runs, which no condition passes.

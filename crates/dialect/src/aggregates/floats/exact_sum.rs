@@ -78,7 +78,7 @@ impl ExactSum {
     #[inline]
     pub fn add(&mut self, value: f64) {
         if let Some((mantissa, exponent)) = decompose(value) {
-            // Without a window the shift is far too large, because no exponent is near `NO_BASE`.
+            // The shift is far too large while there is no window, because no exponent is near `NO_BASE`.
             let shift = exponent.wrapping_sub(self.base);
             if shift <= SHIFT_MAX
                 && let Some(sum) = self.window.checked_add(i128::from(mantissa) << shift)

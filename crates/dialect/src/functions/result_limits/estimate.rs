@@ -91,7 +91,7 @@ pub(super) fn bytes(growth: Growth, args: &ScalarFunctionArgs) -> Result<u128> {
     for arg in &args.args {
         arguments.push(Argument::new(arg, rows)?);
     }
-    // If any argument is a column, a constant is copied for each row.
+    // A constant is copied for each row if another argument is a column.
     let of_all = |argument: &Argument| argument.bytes_each() * rows as u128;
     let copies = |argument: &Argument| if argument.single { of_all(argument) } else { 0 };
     let copied: u128 = if constant { 0 } else { arguments.iter().map(copies).sum() };
