@@ -74,7 +74,7 @@ pub fn order_distinct_on(statement: &mut Statement) {
 }
 
 /// Returns the expression of the SELECT list with this number or alias, else the expression itself.
-fn meant<'a>(expr: &'a ast::Expr, projection: &'a [SelectItem]) -> &'a ast::Expr {
+fn resolve<'a>(expr: &'a ast::Expr, projection: &'a [SelectItem]) -> &'a ast::Expr {
     let item = match expr {
         ast::Expr::Value(value) => match &value.value {
             ast::Value::Number(digits, _) => {
