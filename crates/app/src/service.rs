@@ -116,8 +116,11 @@ impl Service {
         engine.register(index::column::ColumnMaterializer::new())?;
         let text = index::text::TextMaterializer::new();
         engine.register(text.clone())?;
-        let catalog =
-            lake::catalog::Store::new(engine.env().clone(), &lake_options(config)?, lake_locations(config))?;
+        let catalog = lake::catalog::TableStore::new(
+            engine.env().clone(),
+            &lake_options(config)?,
+            lake_locations(config),
+        )?;
         let lake_options = match warehouse::connect(config, engine.env())? {
             None => lake_options(config)?,
             Some(objects) => lake::Options {
@@ -157,7 +160,7 @@ impl Service {
             body_time_max: config.server.request_timeout.0,
             record_requests: !private,
             site: (!private).then(|| site::TABLE.to_owned()),
-            parts: vault
+            components: vault
                 .iter()
                 .filter_map(Vault::part)
                 .chain(syslog.iter().map(crate::syslog::part))
@@ -268,7 +271,7 @@ fn engine_options(config: &Config) -> Result<engine::Options> {
     options.log.file_bytes = options.log.file_bytes.min(config.bench.log_file_bytes.0);
     if !config.log.archive.is_empty() {
         if let Some(uri) = remote::uri(config.log.archive.as_ref()) {
-            options.archive_place = Some(Arc::new(Remote::connect(uri, remote::options(config), "")?));
+            options.archive_store = Some(Arc::new(Remote::connect(uri, remote::options(config), "")?));
             return Ok(options);
         }
         // The path is absolute, because messages show it to people who may work in another directory.
@@ -317,7 +320,7 @@ fn lake_options(config: &Config) -> Result<lake::Options> {
         .map_err(|error| Error::io(format!("finding {}", config.server.data.display()), error))?
         .join("lake");
     let location = absolute.to_str().ok_or_else(|| {
-        Error::invalid(format!("the path of {} is not UTF-8, and Iceberg knows no other", absolute.display()))
+        Error::invalid(format!("the path of {} is not UTF-8, which Iceberg requires", absolute.display()))
             .hint("name another directory with --data")
     })?;
     Ok(lake::Options {
@@ -381,7 +384,7 @@ fn explain(data: &Path, error: Error) -> Error {
                 .hint("name another directory with --data")
         }
         Kind::Io if is_io(std::io::ErrorKind::NotADirectory) || is_io(std::io::ErrorKind::AlreadyExists) => {
-            Error::invalid(format!("{place} is no directory")).hint("name another one with --data")
+            Error::invalid(format!("{place} is not a directory")).hint("name another one with --data")
         }
         // The manifest and its copy are damaged, and nothing can be read without them.
         Kind::Damaged if error.hint_text().is_none() => error.hint(format!(

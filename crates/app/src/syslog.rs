@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use engine::Engine;
 use feeds::syslog::{Counters, Listener, Options};
 use serde_json::json;
-use server::{Figure, Part, Report};
+use server::{Component, Figure, Report};
 use types::{Error, Result};
 
 use crate::config::{Syslog, parse_address};
@@ -24,13 +24,13 @@ pub fn start(engine: &Engine, settings: &Syslog) -> Result<Option<Listener>> {
     let address = listener.local_addr();
     tracing::info!("listening for syslog on {address}, into table `{}`", settings.table);
     if !address.ip().is_loopback() {
-        tracing::warn!("syslog on {address}: whoever reaches it may write; it knows no keys");
+        tracing::warn!("syslog on {address}: anyone who can reach it can write, since syslog has no keys");
     }
     Ok(Some(listener))
 }
 
 /// Returns the listener's part of `/ready` and `/metrics`.
-pub fn part(listener: &Listener) -> Arc<dyn Part> {
+pub fn part(listener: &Listener) -> Arc<dyn Component> {
     Arc::new(SyslogPart { counters: listener.counters(), connections_max: listener.connections_max() as u64 })
 }
 
@@ -39,7 +39,7 @@ struct SyslogPart {
     connections_max: u64,
 }
 
-impl Part for SyslogPart {
+impl Component for SyslogPart {
     fn name(&self) -> &'static str {
         "syslog"
     }
@@ -63,51 +63,51 @@ impl Part for SyslogPart {
                 figure(
                     "syslog_messages_total",
                     "counter",
-                    "Messages of syslog that were committed.",
+                    "Syslog messages that were committed.",
                     counters.messages.load(Relaxed),
                 ),
                 figure(
                     "syslog_unparsed_total",
                     "counter",
-                    "Those of them that were of no known form and are kept as they came.",
+                    "Committed syslog messages of no known form, stored unchanged.",
                     counters.unparsed.load(Relaxed),
                 ),
                 figure(
                     "syslog_cut_total",
                     "counter",
-                    "Those of them that were cut.",
+                    "Committed syslog messages that were truncated.",
                     counters.cut.load(Relaxed),
                 ),
                 figure(
                     "syslog_dead_letters_total",
                     "counter",
-                    "Messages of syslog that their table did not take, kept in the table beside it.",
+                    "Syslog messages that did not fit their table and were stored in the table of bad rows.",
                     counters.dead_letters.load(Relaxed),
                 ),
                 figure(
                     "syslog_lost_total",
                     "counter",
-                    "Messages of syslog that could be committed nowhere.",
+                    "Syslog messages that could not be committed at all.",
                     counters.lost.load(Relaxed),
                 ),
                 figure(
                     "syslog_datagrams_dropped_total",
                     "counter",
-                    "Datagrams of syslog that the kernel dropped, since they came faster than they were read.",
+                    "Syslog datagrams that the kernel dropped because they came faster than they were read.",
                     counters.datagrams_dropped.load(Relaxed),
                 ),
-                figure("syslog_connections_open", "gauge", "Open connections of syslog.", open),
-                figure("syslog_connections_open_max", "gauge", "Their bound.", self.connections_max),
+                figure("syslog_connections_open", "gauge", "Open syslog connections.", open),
+                figure("syslog_connections_open_max", "gauge", "Largest number of open syslog connections.", self.connections_max),
                 figure(
                     "syslog_connections_gave_way_total",
                     "counter",
-                    "Quiet connections of syslog that ended for new ones.",
+                    "Quiet syslog connections that were ended for new ones.",
                     counters.connections_gave_way.load(Relaxed),
                 ),
                 figure(
                     "syslog_connections_refused_total",
                     "counter",
-                    "Connections of syslog that came while all places were taken by busy ones.",
+                    "Syslog connections that were refused because all others were busy.",
                     counters.connections_refused.load(Relaxed),
                 ),
             ],

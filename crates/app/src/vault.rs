@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::Engine;
 use feeds::folder::{self, Feed, FolderRoot, Limits};
 use serde_json::json;
-use server::{Figure, Part, Report};
+use server::{Component, Figure, Report};
 use types::{Error, Result};
 
 use crate::config::Site;
@@ -48,8 +48,8 @@ impl Vault {
     }
 
     /// Returns the feed's part of `/ready` and `/metrics`.
-    pub fn part(&self) -> Option<Arc<dyn Part>> {
-        self.feed.as_ref().map(|feed| Arc::new(Folders(feed.status())) as Arc<dyn Part>)
+    pub fn part(&self) -> Option<Arc<dyn Component>> {
+        self.feed.as_ref().map(|feed| Arc::new(Folders(feed.status())) as Arc<dyn Component>)
     }
 
     pub fn folders(&self) -> Option<folder::Status> {
@@ -158,7 +158,7 @@ fn roots(given: &[String]) -> Result<Vec<FolderRoot>> {
                 Some(place) => place.to_owned(),
                 None if given.len() == 1 || path.is_file() => String::new(),
                 None => own_name().ok_or_else(|| {
-                    Error::invalid(format!("`{text}` has no name to be found under"))
+                    Error::invalid(format!("`{text}` has no name for its address"))
                         .hint("write PLACE=FOLDER")
                 })?,
             };
@@ -185,7 +185,7 @@ fn is_unpacked_crate(path: &Path) -> bool {
 /// Reports the folders in `/ready` and `/metrics`.
 struct Folders(folder::Status);
 
-impl Part for Folders {
+impl Component for Folders {
     fn name(&self) -> &'static str {
         "folders"
     }
@@ -211,11 +211,11 @@ impl Part for Folders {
             }),
             figures: vec![
                 own("folder_files", "gauge", "Files of the vault's folders.", state.files),
-                own("folder_bytes", "gauge", "Their bytes.", state.bytes),
+                own("folder_bytes", "gauge", "Bytes of the vault's folders.", state.bytes),
                 figure(
                     "folder_failing",
                     "gauge",
-                    "Folders that cannot be looked at now.",
+                    "Folders that cannot be read now.",
                     state.failures.len() as u64,
                 ),
                 own(
@@ -224,18 +224,18 @@ impl Part for Folders {
                     "Files that are too large or cannot be read.",
                     state.skipped.len() as u64,
                 ),
-                figure("folder_looks_total", "counter", "Looks at folders.", state.scans),
+                figure("folder_looks_total", "counter", "Scans of folders.", state.scans),
                 Figure {
                     name: "folder_last_look_seconds",
                     kind: "gauge",
-                    help: "How long the last one took.",
+                    help: "Duration of the last scan.",
                     value: state.last_scan.as_secs_f64(),
                     for_admins: false,
                 },
                 own("folder_files_read_total", "counter", "Files whose content was read.", state.files_read),
                 own("folder_rows_written_total", "counter", "Rows written or removed.", state.rows_written),
-                own("folder_watched", "gauge", "Folders of whose changes the kernel tells.", state.watched),
-                figure("folder_polled", "gauge", "Roots that are looked at again and again.", state.polled),
+                own("folder_watched", "gauge", "Folders that the kernel watches for changes.", state.watched),
+                figure("folder_polled", "gauge", "Root folders that are polled.", state.polled),
             ],
         }
     }

@@ -15,7 +15,7 @@ use crate::routes::iceberg::Catalog;
 use crate::routes::lake::erase::Erasures;
 use crate::storm::Storm;
 use crate::telemetry::Telemetry;
-use crate::work::Pool;
+use crate::work_pool::WorkPool;
 
 pub struct App {
     pub engine: engine::Engine,
@@ -23,7 +23,7 @@ pub struct App {
     pub ask: ask::Ask,
     pub options: Options,
     pub telemetry: Telemetry,
-    pub work: Pool,
+    pub work: WorkPool,
     pub copies: Copies,
     /// Notified when a body frees its memory.
     pub body_room: tokio::sync::Notify,

@@ -34,7 +34,7 @@ fn is_forwarded(name: &str) -> bool {
 
 /// Returns true if the client is a program on this machine, as far as a request can show it.
 pub fn is_direct(peer: Peer, headers: &HeaderMap) -> bool {
-    peer.is_here && forwarding(headers).is_none()
+    peer.is_this_machine && forwarding(headers).is_none()
 }
 
 /// An authenticated client: its principal and the reason why it was admitted.
@@ -68,7 +68,7 @@ impl Admitted {
     }
 
     /// Returns the time from which on the client may have sent requests: when its key was made.
-    pub fn since(&self) -> Micros {
+    pub fn valid_since(&self) -> Micros {
         match &self.grounds {
             Grounds::NoKeys | Grounds::Owner => Micros::MIN,
             Grounds::Key { created, .. } => *created,
@@ -93,15 +93,16 @@ impl Admitted {
 pub struct Peer {
     pub address: SocketAddr,
     /// True if the peer is on this machine: it has a loopback address, or the very address that it connected to.
-    pub is_here: bool,
+    pub is_this_machine: bool,
 }
 
 impl Peer {
     /// Makes the peer at `address`. `called` is the connection's own address on this side.
     pub fn new(address: SocketAddr, called: Option<SocketAddr>) -> Self {
         let ip = address.ip().to_canonical();
-        let is_here = ip.is_loopback() || called.is_some_and(|called| called.ip().to_canonical() == ip);
-        Peer { address, is_here }
+        let is_this_machine =
+            ip.is_loopback() || called.is_some_and(|called| called.ip().to_canonical() == ip);
+        Peer { address, is_this_machine }
     }
 }
 
@@ -123,14 +124,15 @@ pub fn principal(
         return Ok(Admitted { principal: Principal::local(), grounds: Grounds::Owner });
     }
     if keys.is_empty() {
-        let principal = loopback(peer.address, request)?;
+        let principal = admit_without_key(peer.address, request)?;
         return Ok(Admitted { principal, grounds: Grounds::NoKeys });
     }
     let hint = "send `Authorization: Bearer pk_…`; `polynya key create me --scope admin` makes a key, with the server running or not";
     let Some(hash) = hash else {
-        let message = match request.headers.contains_key(header::AUTHORIZATION) {
-            true => "the Authorization header holds no bearer key",
-            false => "this server wants a key",
+        let message = if request.headers.contains_key(header::AUTHORIZATION) {
+            "the Authorization header holds no bearer key"
+        } else {
+            "this server wants a key"
         };
         return Err(Failure::unauthorized(message, hint));
     };
@@ -179,9 +181,9 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
-/// Admits a request without a key if a program on this machine sent it directly. Refuses what a proxy passed on, and requests
-/// that a browser makes for another site (recognised by `Origin`, or by a host name that was pointed at this address).
-fn loopback(peer: SocketAddr, request: &Parts) -> Result<Principal> {
+/// Admits a request while there are no keys, if a program on this machine sent it directly. Refuses what a proxy passed on, and
+/// requests that a browser makes for another site (recognised by `Origin`, or by a host name that was pointed at this address).
+fn admit_without_key(peer: SocketAddr, request: &Parts) -> Result<Principal> {
     let headers = &request.headers;
     let refuse = |message: &str| {
         Err(Failure::forbidden(
@@ -253,7 +255,7 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    const HERE: &str = "127.0.0.1:9";
+    const LOCAL: &str = "127.0.0.1:9";
 
     fn from(address: &str) -> Peer {
         Peer::new(address.parse().unwrap(), Some("192.0.2.7:8484".parse().unwrap()))
@@ -267,27 +269,27 @@ mod tests {
                 .map_err(|f| f.status().as_u16())
         };
         let host = ("host", "localhost:8484");
-        assert_eq!(ask(HERE, "GET", &[host]), Ok("local".into()));
+        assert_eq!(ask(LOCAL, "GET", &[host]), Ok("local".into()));
         assert_eq!(ask("[::1]:9", "POST", &[("host", "[::1]:8484")]), Ok("local".into()));
         assert_eq!(ask("[::ffff:127.0.0.1]:9", "GET", &[("host", "127.0.0.1")]), Ok("local".into()));
-        assert_eq!(ask(HERE, "POST", &[host, ("origin", "http://localhost:8484")]), Ok("local".into()));
+        assert_eq!(ask(LOCAL, "POST", &[host, ("origin", "http://localhost:8484")]), Ok("local".into()));
         for (peer, method, headers) in [
             ("192.0.2.1:9", "GET", &[host][..]),
-            (HERE, "GET", &[]),
-            (HERE, "GET", &[("host", "evil.example:8484")]),
-            (HERE, "GET", &[("host", "localhost.evil.example")]),
-            (HERE, "GET", &[host, ("x-forwarded-for", "192.0.2.1")]),
-            (HERE, "GET", &[host, ("via", "1.1 proxy")]),
-            (HERE, "GET", &[host, ("cf-connecting-ip", "192.0.2.1")]),
-            (HERE, "GET", &[host, ("true-client-ip", "192.0.2.1")]),
-            (HERE, "GET", &[host, ("x-forwarded-port", "443")]),
-            (HERE, "POST", &[host, ("origin", "https://evil.example")]),
-            (HERE, "DELETE", &[host, ("origin", "null")]),
-            (HERE, "POST", &[host, ("sec-fetch-site", "cross-site")]),
-            (HERE, "POST", &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]),
-            (HERE, "GET", &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]),
-            (HERE, "GET", &[host, ("origin", "http://evil.example")]),
-            (HERE, "GET", &[host, ("origin", "null")]),
+            (LOCAL, "GET", &[]),
+            (LOCAL, "GET", &[("host", "evil.example:8484")]),
+            (LOCAL, "GET", &[("host", "localhost.evil.example")]),
+            (LOCAL, "GET", &[host, ("x-forwarded-for", "192.0.2.1")]),
+            (LOCAL, "GET", &[host, ("via", "1.1 proxy")]),
+            (LOCAL, "GET", &[host, ("cf-connecting-ip", "192.0.2.1")]),
+            (LOCAL, "GET", &[host, ("true-client-ip", "192.0.2.1")]),
+            (LOCAL, "GET", &[host, ("x-forwarded-port", "443")]),
+            (LOCAL, "POST", &[host, ("origin", "https://evil.example")]),
+            (LOCAL, "DELETE", &[host, ("origin", "null")]),
+            (LOCAL, "POST", &[host, ("sec-fetch-site", "cross-site")]),
+            (LOCAL, "POST", &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]),
+            (LOCAL, "GET", &[host, ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")]),
+            (LOCAL, "GET", &[host, ("origin", "http://evil.example")]),
+            (LOCAL, "GET", &[host, ("origin", "null")]),
         ] {
             assert_eq!(ask(peer, method, headers), Err(403), "{peer} {headers:?}");
         }
@@ -308,7 +310,7 @@ mod tests {
                 ],
             );
             request.uri = path.parse().unwrap();
-            principal(&[], None, from(HERE), &request)
+            principal(&[], None, from(LOCAL), &request)
                 .map(|a| a.principal.name)
                 .map_err(|f| f.status().as_u16())
         };
@@ -359,7 +361,7 @@ mod tests {
                 .map(|a| a.principal.scope)
                 .map_err(|f| f.status().as_u16())
         };
-        assert_eq!(ask(Some("pk_owner"), HERE), Ok(Scope::Admin));
+        assert_eq!(ask(Some("pk_owner"), LOCAL), Ok(Scope::Admin));
         // The server listens on one address of this machine, and the command connects to that address.
         assert_eq!(ask(Some("pk_owner"), "192.0.2.7:9"), Ok(Scope::Admin));
         let request = parts("GET", &[("authorization", "Bearer pk_owner")]);
@@ -369,10 +371,10 @@ mod tests {
         let forwarded = [("authorization", "Bearer pk_owner"), ("x-forwarded-for", "198.51.100.1")];
         for keys in [&[][..], std::slice::from_ref(&key)] {
             let owner = Some(hash_of("pk_owner"));
-            assert!(principal(keys, owner, from(HERE), &parts("GET", &forwarded)).is_err());
+            assert!(principal(keys, owner, from(LOCAL), &parts("GET", &forwarded)).is_err());
         }
-        assert_eq!(ask(Some("pk_other"), HERE), Err(401));
-        assert_eq!(ask(None, HERE), Err(401));
+        assert_eq!(ask(Some("pk_other"), LOCAL), Err(401));
+        assert_eq!(ask(None, LOCAL), Err(401));
     }
 
     #[test]
@@ -397,7 +399,7 @@ mod tests {
             assert!(!admitted.still_holds(&[other]));
         }
         let request = parts("GET", &[("host", "localhost")]);
-        let local = principal(&[], None, from(HERE), &request).unwrap();
+        let local = principal(&[], None, from(LOCAL), &request).unwrap();
         assert!(local.still_holds(&[]) && !local.still_holds(&[first]));
     }
 }

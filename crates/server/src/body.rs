@@ -14,13 +14,13 @@ use crate::failure::{Failure, Result};
 use crate::telemetry::Close;
 
 /// A body and its share of the memory that all bodies may take together. The share is returned when it is dropped.
-pub struct Held {
+pub struct RequestBody {
     pub bytes: Bytes,
     app: Shared,
     share: usize,
 }
 
-impl Drop for Held {
+impl Drop for RequestBody {
     fn drop(&mut self) {
         if self.share > 0 {
             self.app.telemetry.body_bytes_held.fetch_sub(self.share, Relaxed);
@@ -29,10 +29,10 @@ impl Drop for Held {
     }
 }
 
-impl Held {
+impl RequestBody {
     /// Wraps bytes that do not count against the shared memory yet.
-    pub fn of(app: &Shared, bytes: Bytes) -> Held {
-        Held { bytes, app: app.clone(), share: 0 }
+    pub fn of(app: &Shared, bytes: Bytes) -> RequestBody {
+        RequestBody { bytes, app: app.clone(), share: 0 }
     }
 
     pub fn app(&self) -> &Shared {
@@ -41,7 +41,7 @@ impl Held {
 
     /// Takes memory for the first piece of a body, and waits up to `body_room_wait` for it. Only a body that holds nothing may
     /// wait: of two bodies that each hold a part and wait for more, neither would proceed.
-    async fn begin(&mut self, bytes: usize) -> Result<()> {
+    async fn grow_or_wait(&mut self, bytes: usize) -> Result<()> {
         if self.try_grow(bytes) {
             return Ok(());
         }
@@ -93,9 +93,9 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(
     app: &Shared,
     headers: &HeaderMap,
     mut body: B,
-) -> Result<Held> {
+) -> Result<RequestBody> {
     let options = &app.options;
-    let mut held = Held::of(app, Bytes::new());
+    let mut held = RequestBody::of(app, Bytes::new());
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<u64>().ok())
@@ -132,9 +132,10 @@ pub async fn read<B: Body<Data = Bytes> + Unpin>(
         if len > options.body_bytes_max {
             return Err(too_large());
         }
-        match first.is_none() && whole.is_none() {
-            true => held.begin(data.len()).await?,
-            false => held.grow(data.len())?,
+        if first.is_none() && whole.is_none() {
+            held.grow_or_wait(data.len()).await?
+        } else {
+            held.grow(data.len())?
         }
         match (&mut first, &mut whole) {
             (None, None) => first = Some(data),

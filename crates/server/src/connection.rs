@@ -1,7 +1,7 @@
 //! One connection: its phase, its time limits, and the stream that notices what happens on the socket.
 //!
 //! hyper has a timeout for request heads only, and a timer for each request costs more than a look at all connections once a
-//! second. So each connection keeps its phase in atomics, and [`Watch::sweep`] ends those that stay in one phase for too long.
+//! second. So each connection keeps its phase in atomics, and [`Sweeper::sweep`] ends those that stay in one phase for too long.
 //! Over HTTP/2 many requests share a connection: each of its streams is a [`Connection`] of its own, with the same phases.
 
 use std::pin::Pin;
@@ -61,7 +61,7 @@ pub struct Connection {
     /// The reason why the connection has to end, or [`NOT_ENDED`].
     end_reason: AtomicU8,
     /// The socket, if it was dropped while its client may still be sending. See [`linger`].
-    leftover: Mutex<Option<(TcpStream, Open)>>,
+    leftover: Mutex<Option<(TcpStream, OpenGuard)>>,
     /// The open streams of an HTTP/2 connection.
     streams: Mutex<Vec<Weak<Connection>>>,
     /// The HTTP/2 connection that this stream is part of; `None` for a connection.
@@ -119,7 +119,7 @@ impl Connection {
     }
 
     /// Notes that bytes arrived. Between requests they begin a new one.
-    fn came(&self) {
+    fn note_bytes(&self) {
         if self.phase.load(Relaxed) == Phase::Idle as u8 {
             self.enter(Phase::Head);
         }
@@ -179,7 +179,7 @@ impl Connection {
 
     /// Resolves like [`Connection::ended`], but ignores a stop of the server. For answers that notice the stop themselves and
     /// have a last message to send.
-    pub async fn cut(&self) -> Close {
+    pub async fn ended_by_limit(&self) -> Close {
         loop {
             let reason = self.ended().await;
             if reason != Close::Stop {
@@ -188,8 +188,8 @@ impl Connection {
         }
     }
 
-    /// Resolves with the reason each time that [`Watch::sweep`] finds the connection overdue, and when the server stops. Only one
-    /// task may wait at a time.
+    /// Resolves with the reason each time that [`Sweeper::sweep`] finds the connection overdue, and when the server stops. Only
+    /// one task may wait at a time.
     pub async fn ended(&self) -> Close {
         std::future::poll_fn(|cx| {
             self.ended.register(cx.waker());
@@ -216,11 +216,11 @@ const NOT_ENDED: u8 = u8::MAX;
 
 /// Finds and ends the connections that are overdue.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct Sweeper {
     connections: Vec<Weak<Connection>>,
 }
 
-impl Watch {
+impl Sweeper {
     pub fn add(&mut self, connection: &Arc<Connection>) {
         self.connections.push(Arc::downgrade(connection));
     }
@@ -244,22 +244,22 @@ impl Watch {
 }
 
 /// Counts a connection as open for the lifetime of its socket.
-pub struct Open(Shared);
+pub struct OpenGuard(Shared);
 
-impl Open {
+impl OpenGuard {
     pub fn new(app: Shared) -> Self {
         app.telemetry.connections_open.fetch_add(1, Relaxed);
-        Open(app)
+        OpenGuard(app)
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.telemetry.connections_open.fetch_sub(1, Relaxed);
     }
 }
 
-impl fmt::Debug for Open {
+impl fmt::Debug for OpenGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Open")
     }
@@ -269,14 +269,14 @@ impl fmt::Debug for Open {
 #[derive(Debug)]
 pub struct Stream {
     /// `Some` until the stream is dropped.
-    socket: Option<(TcpStream, Open)>,
+    socket: Option<(TcpStream, OpenGuard)>,
     connection: Arc<Connection>,
     /// Our own answer that is being sent instead of one of hyper's.
-    instead: Option<Instead>,
+    replacement: Option<Replacement>,
 }
 
 #[derive(Debug)]
-struct Instead {
+struct Replacement {
     bytes: Vec<u8>,
     sent: usize,
     /// The number of bytes of hyper's answer, which it must be told were written.
@@ -284,8 +284,8 @@ struct Instead {
 }
 
 impl Stream {
-    pub fn new(socket: TcpStream, open: Open, connection: Arc<Connection>) -> Self {
-        Stream { socket: Some((socket, open)), connection, instead: None }
+    pub fn new(socket: TcpStream, open: OpenGuard, connection: Arc<Connection>) -> Self {
+        Stream { socket: Some((socket, open)), connection, replacement: None }
     }
 
     fn socket(&mut self) -> Pin<&mut TcpStream> {
@@ -303,7 +303,7 @@ impl Stream {
                 Ok(n) if n == BEGIN.len() => return first == BEGIN,
                 Ok(n @ 1..) if BEGIN.starts_with(&first[..n]) => {
                     // The rest is on its way. A socket cannot wait for more bytes than it already has, so this polls.
-                    self.connection.came();
+                    self.connection.note_bytes();
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 _ => return false,
@@ -313,26 +313,26 @@ impl Stream {
 
     /// Sends our own refusal in place of hyper's empty one if the client did not speak HTTP. Returns `None` if `bytes` is not
     /// such a refusal of hyper's.
-    fn poll_instead(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Option<Poll<io::Result<usize>>> {
-        if self.instead.is_none() {
+    fn poll_replacement(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Option<Poll<io::Result<usize>>> {
+        if self.replacement.is_none() {
             // While a request is handled or answered, hyper sends no response of its own.
             let between =
                 [Phase::Idle as u8, Phase::Head as u8].contains(&self.connection.phase.load(Relaxed));
-            let instead = protocol::instead_of(bytes).filter(|_| between)?;
-            self.instead = Some(Instead { bytes: instead, sent: 0, replaces: bytes.len() });
+            let replacement = protocol::replacement_of(bytes).filter(|_| between)?;
+            self.replacement = Some(Replacement { bytes: replacement, sent: 0, replaces: bytes.len() });
         }
-        let mut instead = self.instead.take()?;
-        while instead.sent < instead.bytes.len() {
-            match self.socket().poll_write(cx, &instead.bytes[instead.sent..]) {
-                Poll::Ready(Ok(n @ 1..)) => instead.sent += n,
+        let mut replacement = self.replacement.take()?;
+        while replacement.sent < replacement.bytes.len() {
+            match self.socket().poll_write(cx, &replacement.bytes[replacement.sent..]) {
+                Poll::Ready(Ok(n @ 1..)) => replacement.sent += n,
                 Poll::Pending => {
-                    self.instead = Some(instead);
+                    self.replacement = Some(replacement);
                     return Some(Poll::Pending);
                 }
                 Poll::Ready(other) => return Some(Poll::Ready(other)),
             }
         }
-        Some(Poll::Ready(Ok(instead.replaces)))
+        Some(Poll::Ready(Ok(replacement.replaces)))
     }
 
     fn wrote(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -383,7 +383,7 @@ impl AsyncRead for Stream {
         let before = buf.filled().len();
         let result = self.socket().poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.connection.came();
+            self.connection.note_bytes();
         }
         result
     }
@@ -391,7 +391,7 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = match self.poll_instead(cx, buf) {
+        let result = match self.poll_replacement(cx, buf) {
             Some(result) => result,
             None => self.socket().poll_write(cx, buf),
         };
@@ -404,7 +404,7 @@ impl AsyncWrite for Stream {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let first = bufs.iter().find(|buf| !buf.is_empty());
-        let result = match first.and_then(|first| self.poll_instead(cx, first)) {
+        let result = match first.and_then(|first| self.poll_replacement(cx, first)) {
             Some(result) => result,
             None => self.socket().poll_write_vectored(cx, bufs),
         };

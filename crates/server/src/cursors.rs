@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
-use engine::{Committed, Mode, Op, Root, Transaction};
+use engine::{Committed, DatabaseRoot, Mode, Op, Transaction};
 use types::{
     DataType, Error, Kind, Lsn, Micros, Principal, ROW_ID_NAME, Result, RowId, TIME_NAME, TableDef, TableId,
     Value, key, name,
@@ -65,7 +65,7 @@ pub fn check_name(cursor: &str) -> Result<()> {
 }
 
 /// Returns one cursor of a table.
-pub fn find(root: &Root, table: TableId, cursor: &str) -> Result<Option<Cursor>> {
+pub fn find(root: &DatabaseRoot, table: TableId, cursor: &str) -> Result<Option<Cursor>> {
     let Some(cursors) = root.table(TABLE) else { return Ok(None) };
     let types = [DataType::Int64, DataType::String];
     let values = [Value::Int64(table.0.into()), Value::String(cursor.to_owned())];
@@ -75,7 +75,7 @@ pub fn find(root: &Root, table: TableId, cursor: &str) -> Result<Option<Cursor>>
 }
 
 /// Returns one cursor of a table. Fails with [`Kind::NotFound`] if there is none of this name.
-pub fn get(root: &Root, table: &TableDef, cursor: &str) -> Result<Cursor> {
+pub fn get(root: &DatabaseRoot, table: &TableDef, cursor: &str) -> Result<Cursor> {
     check_name(cursor)?;
     let short = name::short_table_name(&table.name);
     find(root, table.id, cursor)?.ok_or_else(|| {
@@ -86,7 +86,7 @@ pub fn get(root: &Root, table: &TableDef, cursor: &str) -> Result<Cursor> {
 }
 
 /// Returns all cursors of a table, in the order of their names.
-pub fn of_table(root: &Root, table: TableId) -> Result<Vec<Cursor>> {
+pub fn of_table(root: &DatabaseRoot, table: TableId) -> Result<Vec<Cursor>> {
     let mut found: Vec<Cursor> = Vec::new();
     for_each(root, |id, cursor| {
         if id == table {
@@ -180,19 +180,20 @@ struct Room {
 }
 
 /// Checks that one more cursor is within the bounds, and returns the operations that make room for it.
-fn room(root: &Root, table: TableId) -> Result<Room> {
+fn room(root: &DatabaseRoot, table: TableId) -> Result<Room> {
     if root.table(TABLE).is_none() {
         let table = Op::CreateTable { def: definition()?, if_absent: true };
         return Ok(Room { table: Some(table), gone: None });
     }
     let alive: HashSet<TableId> = root.tables().map(|table| table.def().id).collect();
     let (mut of_table, mut all, mut gone) = (0, 0, Vec::new());
-    for_each(root, |id, cursor| match alive.contains(&id) {
-        true => {
+    for_each(root, |id, cursor| {
+        if alive.contains(&id) {
             all += 1;
             of_table += usize::from(id == table);
+        } else {
+            gone.push(cursor.version)
         }
-        false => gone.push(cursor.version),
     })?;
     if of_table >= OF_TABLE_MAX || all >= MAX {
         let (whose, max) =
@@ -204,7 +205,7 @@ fn room(root: &Root, table: TableId) -> Result<Room> {
     Ok(Room { table: None, gone: (!gone.is_empty()).then(|| delete(gone)) })
 }
 
-fn for_each(root: &Root, mut each: impl FnMut(TableId, Cursor)) -> Result<()> {
+fn for_each(root: &DatabaseRoot, mut each: impl FnMut(TableId, Cursor)) -> Result<()> {
     let Some(cursors) = root.table(TABLE) else { return Ok(()) };
     for piece in cursors.pieces() {
         for (id, cursor) in read(&piece.read(cursors.all_columns())?)? {

@@ -35,13 +35,13 @@ pub struct Definition {
 #[serde(untagged)]
 pub enum Retention {
     Seconds(i64),
-    Kept(Kept),
+    Rules(RetentionRules),
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
-    #[serde(default, deserialize_with = "given_hot")]
+pub struct RetentionRules {
+    #[serde(default, deserialize_with = "nullable_hot")]
     pub hot: Option<Option<HotDefinition>>,
     /// The time to live of rows in seconds, the same setting as [`Definition::ttl`].
     pub expire: Option<i64>,
@@ -56,7 +56,7 @@ pub struct HotDefinition {
 }
 
 impl HotDefinition {
-    fn understand(&self) -> Result<HotLimit> {
+    fn parse(&self) -> Result<HotLimit> {
         let micros = |hours: f64| {
             let micros = hours * 3_600e6;
             (1e6..9e18).contains(&micros).then_some(HotLimit::Micros(micros as i64))
@@ -74,7 +74,7 @@ impl HotDefinition {
 }
 
 /// Deserializes `hot` so that an explicit null (`Some(None)`) differs from an absent field (`None`).
-fn given_hot<'de, D: Deserializer<'de>>(
+fn nullable_hot<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Option<Option<HotDefinition>>, D::Error> {
     Option::deserialize(from).map(Some)
@@ -102,24 +102,26 @@ pub struct ColumnDefinition {
     /// The JSON text of the default, unparsed, so that a decimal keeps all its digits.
     pub default: Option<Box<RawValue>>,
     /// The path of its values in JSON rows. Null means the column's own name; an absent field leaves it unchanged.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "nullable_text")]
     pub path: Option<Option<String>>,
     /// The unit of a timestamp that is given as a number, such as `epoch_s`. Null means microseconds; an absent field leaves it
     /// unchanged.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "nullable_text")]
     pub input: Option<Option<String>>,
     /// True if the column collects the fields of JSON rows that no other column takes. An absent field leaves it unchanged.
     pub rest: Option<bool>,
 }
 
 /// Deserializes a text so that an explicit null (`Some(None)`) differs from an absent field (`None`).
-fn given<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Option<String>>, D::Error> {
+fn nullable_text<'de, D: Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Option<Option<String>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
 
 /// A column of a definition with its texts parsed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
+pub struct ParsedColumn {
     pub name: String,
     pub data_type: DataType,
     pub nullable: bool,
@@ -140,10 +142,10 @@ impl Definition {
             return Ok(Definition::default());
         }
         let example = r#"{"columns":[{"name":"id","type":"int64"}],"primary_key":["id"]}"#;
-        crate::asked::json(body, "table definition", example)
+        crate::input::json(body, "table definition", example)
     }
 
-    pub fn columns(&self) -> Result<Vec<Wanted>> {
+    pub fn columns(&self) -> Result<Vec<ParsedColumn>> {
         if self.columns.len() > COLUMNS_MAX {
             return Err(Error::new(
                 Kind::Schema,
@@ -151,7 +153,7 @@ impl Definition {
             )
             .hint("put rarely used fields into one json column"));
         }
-        self.columns.iter().map(ColumnDefinition::understand).collect()
+        self.columns.iter().map(ColumnDefinition::parse).collect()
     }
 
     /// Returns the definition of a table that does not exist yet.
@@ -162,7 +164,7 @@ impl Definition {
             def.add_column(&column.name, &column.data_type, column.nullable, column.default.clone())
                 .map_err(unprocessable)?;
         }
-        for change in filled_by(&def, &columns)? {
+        for change in input_changes(&def, &columns)? {
             def.alter(&change)?;
         }
         if let Some(key) = &self.primary_key {
@@ -182,7 +184,7 @@ impl Definition {
             def.time = Some(column.id);
         }
         for index in self.indexes.iter().flatten() {
-            def.add_index(&index.understand()?)?;
+            def.add_index(&index.parse()?)?;
         }
         def.options.lake = self.lake;
         if self.retention_seconds().is_some() {
@@ -205,7 +207,7 @@ impl Definition {
             micros.ok_or_else(|| Error::invalid(format!("rows cannot live for {seconds} s")))
         };
         let expire = match &self.retention {
-            Some(Retention::Kept(kept)) => kept.expire,
+            Some(Retention::Rules(rules)) => rules.expire,
             _ => None,
         };
         if let (Some(ttl), Some(expire)) = (self.ttl, expire)
@@ -219,8 +221,10 @@ impl Definition {
 
     /// Returns the limit of what stays on this machine. The outer `None` means that the definition does not mention it.
     pub fn hot(&self) -> Result<Option<Option<HotLimit>>> {
-        let Some(Retention::Kept(Kept { hot: Some(hot), .. })) = &self.retention else { return Ok(None) };
-        hot.as_ref().map(HotDefinition::understand).transpose().map(Some)
+        let Some(Retention::Rules(RetentionRules { hot: Some(hot), .. })) = &self.retention else {
+            return Ok(None);
+        };
+        hot.as_ref().map(HotDefinition::parse).transpose().map(Some)
     }
 
     /// Returns a `retention` that is only a number of seconds, which earlier versions stored and did not act on.
@@ -239,7 +243,7 @@ pub fn retention_alone() -> Error {
 }
 
 /// Returns the changes that give the columns of `def` the wanted paths, inputs and catch-all column. `def` has all these columns.
-pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<AlterAction>> {
+pub fn input_changes(def: &TableDef, wanted: &[ParsedColumn]) -> Result<Vec<AlterAction>> {
     let rests: Vec<&str> = wanted.iter().filter(|c| c.rest == Some(true)).map(|c| c.name.as_str()).collect();
     if let [first, second, ..] = rests[..] {
         return Err(Error::invalid(format!("both `{first}` and `{second}` are to take the rest"))
@@ -254,7 +258,7 @@ pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<AlterAction>> 
         }
     }
     for clears in [true, false] {
-        for Wanted { name, path, .. } in wanted {
+        for ParsedColumn { name, path, .. } in wanted {
             let Some(path) = path.as_ref().filter(|path| path.is_none() == clears) else { continue };
             let known = def.options.paths.iter().find(|(column, _)| Some(*column) == id(name));
             if known.map(|(_, path)| path) != path.as_ref() {
@@ -262,7 +266,7 @@ pub fn filled_by(def: &TableDef, wanted: &[Wanted]) -> Result<Vec<AlterAction>> 
             }
         }
     }
-    for Wanted { name, input, .. } in wanted {
+    for ParsedColumn { name, input, .. } in wanted {
         let Some(to) = *input else { continue };
         if id(name).is_some_and(|id| def.input_of(id) != to) {
             changes.push(AlterAction::SetInput { name: name.clone(), to });
@@ -291,7 +295,7 @@ fn unprocessable(error: Error) -> Error {
 }
 
 impl ColumnDefinition {
-    fn understand(&self) -> Result<Wanted> {
+    fn parse(&self) -> Result<ParsedColumn> {
         name::check_column(&self.name)?;
         let data_type = DataType::parse(&self.data_type, &mut ColumnId(0))
             .map_err(|e| e.with("column", name::printable(&self.name)))?;
@@ -320,12 +324,12 @@ impl ColumnDefinition {
             }
         };
         let (name, nullable) = (self.name.clone(), self.nullable.unwrap_or(true));
-        Ok(Wanted { name, data_type, nullable, default, path, input, rest: self.rest })
+        Ok(ParsedColumn { name, data_type, nullable, default, path, input, rest: self.rest })
     }
 }
 
 impl IndexDefinition {
-    pub fn understand(&self) -> Result<NewIndex> {
+    pub fn parse(&self) -> Result<NewIndex> {
         let option = |(key, value): (&String, &Json)| Ok((key.clone(), plain(key, value)?));
         let kind = self.kind.to_lowercase();
         if kind == types::INDEX_SITE {
@@ -513,7 +517,7 @@ mod tests {
         assert_eq!(shown["columns"][1].get("path"), None);
         assert_eq!((&shown["columns"][2]["rest"], shown["columns"][1].get("rest")), (&json!(true), None));
         let wanted = |body: &str| Definition::parse(body.as_bytes()).unwrap().columns().unwrap();
-        let changes = |body: &str| filled_by(&def, &wanted(body)).unwrap();
+        let changes = |body: &str| input_changes(&def, &wanted(body)).unwrap();
         assert_eq!(
             changes(r#"{"columns":[{"name":"ID","type":"int64"},{"name":"extra","type":"json"}]}"#),
             []

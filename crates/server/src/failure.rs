@@ -7,7 +7,7 @@ use types::{Error, Kind};
 
 use wire::{BadRow, RefusedBody};
 
-use crate::told;
+use crate::log_throttle;
 
 /// The reason why a request is refused: status, code, message, hint and the bad rows.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Failure {
     }
 
     /// Adds the context and the hint of `error`, an error of the same request: the work done before it, and what to do next.
-    pub fn told(mut self, error: &Error) -> Self {
+    pub fn with_context_of(mut self, error: &Error) -> Self {
         let context: Vec<String> =
             error.context().iter().map(|(key, value)| format!("{key} {value}")).collect();
         if !context.is_empty() {
@@ -163,7 +163,7 @@ impl Failure {
     }
 
     /// Adds the name of the table to the message, for a request about several tables.
-    pub fn of_table(mut self, table: &str) -> Self {
+    pub fn with_table(mut self, table: &str) -> Self {
         if !self.message.contains("(table ") {
             self.message += &format!(" (table {table})");
         }
@@ -171,7 +171,7 @@ impl Failure {
     }
 
     /// Adds the number of rows that were committed before the failure, for a body that is committed in chunks.
-    pub fn after(mut self, rows: u64) -> Self {
+    pub fn with_committed_rows(mut self, rows: u64) -> Self {
         if rows == 0 {
             return self;
         }
@@ -218,7 +218,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let (status, code) = status_and_code(error.kind());
         if matches!(error.kind(), Kind::DiskFull | Kind::Latched | Kind::Closed) {
-            if let Some(times) = told::of_requests(code) {
+            if let Some(times) = log_throttle::note_failure(code) {
                 tracing::warn!(%error, code, times, "requests failed");
             }
         } else if status.is_server_error() {

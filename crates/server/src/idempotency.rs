@@ -1,7 +1,7 @@
-//! `Idempotency-Key`: a request that is sent again gets its first answer. [`engine::remember`] stores the keys and ensures that a
-//! request is committed once; this module defines the scope of a key.
+//! `Idempotency-Key`: a request that is sent again gets its first answer. [`engine::idempotency`] stores the keys and ensures
+//! that a request is committed once; this module defines the scope of a key.
 
-use engine::{Engine, Remember, Remembered};
+use engine::{Engine, IdempotentRequest, RecordedRequest};
 use http::{HeaderMap, HeaderValue, Method};
 use types::{Error, Kind, Micros};
 use xxhash_rust::xxh3::Xxh3;
@@ -37,9 +37,10 @@ impl Key {
     ) -> Result<Option<Key>> {
         let folded = full_name.to_lowercase();
         let Some(key) = Key::of(headers, asker, &format!("{route} {folded}"))? else { return Ok(None) };
-        let as_written = match folded == full_name {
-            true => None,
-            false => Key::of(headers, asker, &format!("{route} {full_name}"))?.and_then(|key| key.earlier[0]),
+        let as_written = if folded == full_name {
+            None
+        } else {
+            Key::of(headers, asker, &format!("{route} {full_name}"))?.and_then(|key| key.earlier[0])
         };
         Ok(Some(Key { earlier: [key.earlier[0], as_written], ..key }))
     }
@@ -69,21 +70,26 @@ impl Key {
             key
         };
         let earlier = [Some(hash(asker.principal.name.as_bytes())), None];
-        Ok(Some(Key { hash: hash(&asker.identity()), earlier, since: asker.since() }))
+        Ok(Some(Key { hash: hash(&asker.identity()), earlier, since: asker.valid_since() }))
     }
 
     /// Returns the record to store with the request's commit. `request` are the parts that must be equal when it is sent again,
     /// `tables` the full names of the tables that it is for, `note` a part of its answer.
-    pub fn remember(&self, request: &[&[u8]], tables: Vec<String>, note: Option<String>) -> Remember {
-        Remember { key: self.hash, request: fingerprint(request), tables, note }
+    pub fn remember(
+        &self,
+        request: &[&[u8]],
+        tables: Vec<String>,
+        note: Option<String>,
+    ) -> IdempotentRequest {
+        IdempotentRequest { key: self.hash, request: fingerprint(request), tables, note }
     }
 
     /// Returns the outcome of the request if it was committed before. Fails if the key was used with a different request.
-    pub fn find(&self, engine: &Engine, request: &[&[u8]]) -> Result<Option<Remembered>> {
-        let mut known = engine.remembered(&self.hash)?;
+    pub fn find(&self, engine: &Engine, request: &[&[u8]]) -> Result<Option<RecordedRequest>> {
+        let mut known = engine.recorded_request(&self.hash)?;
         for earlier in self.earlier.iter().flatten() {
             known = match known {
-                None => engine.remembered(earlier)?.filter(|known| known.committed.time >= self.since),
+                None => engine.recorded_request(earlier)?.filter(|known| known.committed.time >= self.since),
                 known => known,
             };
         }
@@ -95,12 +101,13 @@ impl Key {
 }
 
 /// Refuses a key on a route that would ignore it. Its sender would believe that the request may safely be sent again.
-pub fn none(headers: &HeaderMap, method: &Method, path: &str) -> Result<()> {
-    match headers.contains_key(HEADER) {
-        false => Ok(()),
-        true => Err(Error::invalid(format!("{method} {path} keeps no Idempotency-Key"))
+pub fn refuse_key(headers: &HeaderMap, method: &Method, path: &str) -> Result<()> {
+    if headers.contains_key(HEADER) {
+        Err(Error::invalid(format!("{method} {path} keeps no Idempotency-Key"))
             .hint("POST /v1/tables/{table}/rows, /v1/rows, /v1/transactions (statements, too) and /v1/logs do; leave it out here")
-            .into()),
+            .into())
+    } else {
+        Ok(())
     }
 }
 
@@ -117,10 +124,10 @@ fn fingerprint(request: &[&[u8]]) -> u64 {
 /// Returns true if an error means that the request was committed before.
 pub fn is_repeated(error: &Error) -> bool {
     error.kind() == Kind::Conflict
-        && error.context().iter().any(|(key, _)| *key == engine::remember::REPEATED)
+        && error.context().iter().any(|(key, _)| *key == engine::idempotency::REPEATED)
 }
 
 /// Marks an answer as one that was given before.
-pub fn replayed(headers: &mut HeaderMap) {
+pub fn mark_replayed(headers: &mut HeaderMap) {
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
 }

@@ -35,10 +35,10 @@
 #![forbid(unsafe_code)]
 
 mod app;
-mod asked;
 mod assets;
 mod auth;
 mod body;
+mod component;
 mod connection;
 pub mod content;
 mod cursors;
@@ -47,13 +47,14 @@ mod failure;
 mod files;
 mod http2;
 mod idempotency;
+mod input;
 mod listen;
 mod live;
+mod log_throttle;
 mod mcp;
 mod metrics;
 mod options;
 mod pages;
-mod part;
 mod partition;
 mod protocol;
 mod record;
@@ -61,9 +62,8 @@ mod revocation;
 mod routes;
 mod storm;
 pub mod telemetry;
-mod told;
 mod values;
-mod work;
+mod work_pool;
 
 /// Returns every route: its method, its path as axum writes it, and the scope that it requires (`None` for an open route).
 pub fn routes() -> impl Iterator<Item = (&'static http::Method, &'static str, Option<types::Scope>)> {
@@ -71,7 +71,7 @@ pub fn routes() -> impl Iterator<Item = (&'static http::Method, &'static str, Op
 }
 
 pub use auth::{hash_of, new_secret};
+pub use component::{Component, Figure, Report};
 pub use listen::Server;
 pub use options::Options;
-pub use part::{Figure, Part, Report};
 pub use storm::StormSettings;

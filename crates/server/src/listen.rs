@@ -22,10 +22,11 @@ use types::{Error, Kind, Result};
 use crate::app::{App, Shared};
 use crate::assets::Assets;
 use crate::auth::Peer;
-use crate::connection::{self, Connection, Open, Phase, Stream, Watch};
+use crate::connection::{self, Connection, OpenGuard, Phase, Stream, Sweeper};
 use crate::files;
 use crate::http2;
 use crate::live::{self, Sample};
+use crate::log_throttle::LogThrottle;
 use crate::options::Options;
 use crate::record::{self, Recorder};
 use crate::revocation;
@@ -34,8 +35,7 @@ use crate::routes::copy::Copies;
 use crate::routes::iceberg::Catalog;
 use crate::storm::Storm;
 use crate::telemetry::{Close, Telemetry};
-use crate::told::Told;
-use crate::work::Pool;
+use crate::work_pool::WorkPool;
 
 /// A running server. Dropping it stops it at once; [`Server::stop`] lets running answers finish first.
 pub struct Server {
@@ -61,7 +61,7 @@ impl Server {
         let ask = ask::Ask::new(engine.clone(), sql.clone(), options.search.clone(), ask::Options::default());
         let app = Arc::new(App {
             ask,
-            work: Pool::start(options.work_threads, options.work_queue_max)?,
+            work: WorkPool::start(options.work_threads, options.work_queue_max)?,
             copies: Copies::new(&options),
             body_room: tokio::sync::Notify::new(),
             ahead: Arc::new(tokio::sync::Semaphore::new(crate::routes::AHEAD_MAX)),
@@ -144,19 +144,20 @@ fn limit_connections(options: &mut Options) {
     let files = files::raise_limit();
     let possible = files::connections_within(files, options.connections_max);
     if possible < options.connections_max {
-        const TOLD: &str =
+        const MESSAGE: &str =
             "fewer connections than configured: the process may not have as many files open (ulimit -n)";
         let wanted = options.connections_max;
-        match is_asked_for(wanted) {
-            true => tracing::info!(connections_max = possible, wanted, files, "{TOLD}"),
-            false => tracing::debug!(connections_max = possible, wanted, files, "{TOLD}"),
+        if is_configured(wanted) {
+            tracing::info!(connections_max = possible, wanted, files, "{MESSAGE}")
+        } else {
+            tracing::debug!(connections_max = possible, wanted, files, "{MESSAGE}")
         }
         options.connections_max = possible;
     }
 }
 
 /// Returns true if somebody configured this number. A lowered default is not worth a line in the log.
-fn is_asked_for(connections_max: usize) -> bool {
+fn is_configured(connections_max: usize) -> bool {
     connections_max != Options::default().connections_max
 }
 
@@ -206,7 +207,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener> {
 async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSender<Arc<Connection>>) {
     let router = routes::router(&app);
     let mut stopping = app.stopping.subscribe();
-    let mut refusals = Told::default();
+    let mut refusals = LogThrottle::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -224,7 +225,7 @@ async fn accept(app: Shared, listener: TcpListener, opened: mpsc::UnboundedSende
             }
         };
         app.telemetry.connections_total.fetch_add(1, Relaxed);
-        let open = Open::new(app.clone());
+        let open = OpenGuard::new(app.clone());
         if app.telemetry.connections_open.load(Relaxed) > app.options.connections_max {
             app.telemetry.closed(Close::TooMany);
             refuse(socket);
@@ -252,7 +253,7 @@ fn refuse(socket: TcpStream) {
     }
 }
 
-async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<Connection>, open: Open) {
+async fn serve(app: Shared, router: Router, socket: TcpStream, connection: Arc<Connection>, open: OpenGuard) {
     let mut stream = Stream::new(socket, open, connection.clone());
     let mut stopping = app.stopping.subscribe();
     if *stopping.borrow() {
@@ -352,7 +353,7 @@ async fn sweep(app: Shared, mut opened: mpsc::UnboundedReceiver<Arc<Connection>>
         [options.head_time_max, options.answer_pause_max, options.answer_time_max, options.idle_time_max];
     let shortest = shortest.into_iter().min().unwrap_or_default();
     let pause = (shortest / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
-    let mut watch = Watch::default();
+    let mut sweeper = Sweeper::default();
     let mut stopping = app.stopping.subscribe();
     loop {
         let stops = tokio::select! {
@@ -360,13 +361,13 @@ async fn sweep(app: Shared, mut opened: mpsc::UnboundedReceiver<Arc<Connection>>
             _ = stopping.changed() => true,
         };
         while let Ok(connection) = opened.try_recv() {
-            watch.add(&connection);
+            sweeper.add(&connection);
         }
         if stops {
             // `serve` checks `stopping` itself for connections that are accepted from here on.
-            return watch.stop();
+            return sweeper.stop();
         }
-        watch.sweep(options);
+        sweeper.sweep(options);
     }
 }
 
@@ -376,7 +377,7 @@ mod tests {
 
     #[test]
     fn only_a_number_that_somebody_chose_is_spoken_of() {
-        assert!(!is_asked_for(Options::default().connections_max));
-        assert!(is_asked_for(15_000));
+        assert!(!is_configured(Options::default().connections_max));
+        assert!(is_configured(15_000));
     }
 }

@@ -23,7 +23,7 @@ pub struct Sample {
     /// The tables in the order of their full names, each with its JSON.
     tables: Vec<(Arc<TableDef>, Json)>,
     /// The complete JSON for principals that may see everything.
-    whole: String,
+    full_json: String,
 }
 
 /// Returns true if the sample is older than 1.5 s, so that a new viewer waits for the next one.
@@ -36,7 +36,7 @@ impl Sample {
     pub fn text(&self, principal: &Principal) -> String {
         let is_admin = principal.scope >= Scope::Admin;
         if principal.tables == TableSet::All && is_admin {
-            return self.whole.clone();
+            return self.full_json.clone();
         }
         let exists = |def: &TableDef| engine::exists_for(&principal.tables, is_admin, def);
         let seen = self.tables.iter().filter(|(def, _)| exists(def));
@@ -45,14 +45,14 @@ impl Sample {
 }
 
 fn with_tables(figures: &Json, tables: Vec<Json>) -> String {
-    let mut whole = figures.clone();
-    whole["tables"] = Json::from(tables);
-    whole.to_string()
+    let mut full_json = figures.clone();
+    full_json["tables"] = Json::from(tables);
+    full_json.to_string()
 }
 
 /// The counters of the previous second. They are kept even while nobody watches, so that the first sample covers one second only.
 #[derive(Default)]
-struct Before {
+struct LastCounters {
     rows_in: u64,
     ingest_bytes: u64,
     ingest_requests: u64,
@@ -68,7 +68,7 @@ struct Rates {
     errors: f64,
 }
 
-impl Before {
+impl LastCounters {
     fn tick(&mut self, telemetry: &Telemetry, seconds: f64) -> Rates {
         let rate = |now: u64, before: &mut u64| {
             let more = now.saturating_sub(std::mem::replace(before, now));
@@ -90,7 +90,7 @@ pub async fn run(app: Shared) {
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut write, mut read, mut sql) = (Window::default(), Window::default(), Window::default());
     let mut syncs = std::collections::VecDeque::new();
-    let mut before = Before::default();
+    let mut before = LastCounters::default();
     let mut ticked = Instant::now();
     loop {
         tokio::select! {
@@ -165,8 +165,8 @@ fn sample(
         "log": { "lsn": root.lsn().0, "fsync_p50_ms": rounded(fsync_ms[0]), "fsync_p99_ms": rounded(fsync_ms[1]) },
         "errors_per_s": rates.errors,
     });
-    let whole = with_tables(&figures, tables.iter().map(|(_, table)| table.clone()).collect());
-    Sample { made: Some(Instant::now()), figures, tables, whole }
+    let full_json = with_tables(&figures, tables.iter().map(|(_, table)| table.clone()).collect());
+    Sample { made: Some(Instant::now()), figures, tables, full_json }
 }
 
 fn rounded(value: f64) -> f64 {

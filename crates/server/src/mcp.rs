@@ -166,7 +166,7 @@ impl ServerHandler for Handler {
             }
         };
         Ok(match outcome {
-            Ok(tools::Said { text, value }) => {
+            Ok(tools::ToolAnswer { text, value }) => {
                 let mut result = CallToolResult::structured(value);
                 result.content = vec![ContentBlock::text(text)];
                 result
@@ -179,8 +179,8 @@ impl ServerHandler for Handler {
 
 /// Returns the answer of a tool that failed.
 fn error(failure: &Failure) -> CallToolResult {
-    let said = failure.to_json();
-    let text = |name: &str| said[name].as_str().unwrap_or_default();
+    let shown = failure.to_json();
+    let text = |name: &str| shown[name].as_str().unwrap_or_default();
     let hint = if text("hint").is_empty() { String::new() } else { format!("\n{}", text("hint")) };
     CallToolResult::error(vec![ContentBlock::text(format!("{}: {}{hint}", text("code"), text("message")))])
 }

@@ -46,7 +46,7 @@ impl Text {
 /// The figures that a principal may see besides those of its tables. Sums over all tables are withheld from a principal that may
 /// not see all tables: by subtracting its own it would learn the size of the others.
 #[derive(Clone, Copy, Debug)]
-pub struct Sees {
+pub struct Visibility {
     pub admin: bool,
     /// True if every table exists for the principal.
     pub engine: bool,
@@ -54,25 +54,27 @@ pub struct Sees {
     pub rows: bool,
 }
 
-/// Returns the whole text. `tables` are the tables that the principal may see, `sees` the other figures. This takes the locks of
-/// the lists of locks and heartbeats, so it is not on the read path.
-pub fn text(app: &App, tables: &[Arc<table::Snapshot>], sees: Sees) -> String {
+/// Returns the whole text. `tables` are the tables that the principal may see, `visibility` the other figures. This takes the
+/// locks of the lists of locks and heartbeats, so it is not on the read path.
+pub fn text(app: &App, tables: &[Arc<table::Snapshot>], visibility: Visibility) -> String {
     let mut t = Text(String::with_capacity(16 << 10));
     t.head("info", "gauge", "Version of this server.");
     t.line("info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     t.gauge("uptime_seconds", "Seconds since the server started.", app.started.elapsed().as_secs());
     requests(&mut t, app);
     connections(&mut t, app);
-    if sees.engine {
-        engine(&mut t, app, sees.rows);
+    if visibility.engine {
+        engine(&mut t, app, visibility.rows);
     }
     sql(&mut t, app);
     ask(&mut t, app);
     derived(&mut t, app, tables);
     threads(&mut t);
     site(&mut t, app);
-    for part in &app.options.parts {
-        for figure in part.report().figures.into_iter().filter(|figure| sees.admin || !figure.for_admins) {
+    for component in &app.options.components {
+        for figure in
+            component.report().figures.into_iter().filter(|figure| visibility.admin || !figure.for_admins)
+        {
             t.one(figure.name, figure.kind, figure.help, figure.value);
         }
     }
@@ -174,7 +176,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
         "Transactions that were rolled back because their time was up.",
         s.transactions_expired,
     );
-    if let Ok(memory) = app.engine.memory() {
+    if let Ok(memory) = app.engine.idempotency_stats() {
         let oldest = memory.oldest.map_or(0, |oldest| app.engine.env().clock.now().saturating_sub(oldest));
         t.gauge("idempotency_keys", "Requests that are remembered by their key.", memory.requests);
         t.gauge("idempotency_oldest_seconds", "Age of the oldest of them.", oldest as f64 / 1e6);
@@ -237,7 +239,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
 }
 
 /// Writes the requests that were answered 429 with the code `busy`, including calls of this process that were refused with it.
-fn refused(t: &mut Text, app: &App, engine: engine::Refused) {
+fn refused(t: &mut Text, app: &App, engine: engine::RefusedCounts) {
     t.head("refused_busy_total", "counter", "What was refused because too much was under way, by reason.");
     let telemetry = &app.telemetry;
     for (reason, count) in [
@@ -295,9 +297,11 @@ fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
     }
     let standing: Vec<_> = tables
         .iter()
-        .flat_map(|table| app.engine.standing(table).into_iter().map(move |standing| (table, standing)))
+        .flat_map(|table| {
+            app.engine.materializer_progress(table).into_iter().map(move |standing| (table, standing))
+        })
         .collect();
-    let mut figure = |name: &str, help: &str, value: &dyn Fn(&engine::Standing) -> f64| {
+    let mut figure = |name: &str, help: &str, value: &dyn Fn(&engine::MaterializerProgress) -> f64| {
         t.head(name, "gauge", help);
         for (table, standing) in &standing {
             let table = types::name::short_table_name(&table.def().name);
@@ -309,7 +313,7 @@ fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
         s.lag
     });
     figure("derived_building", "1 until it has caught up once.", &|s| {
-        f64::from(u8::from(s.state == engine::State::Building))
+        f64::from(u8::from(s.state == engine::MaterializerPhase::Building))
     });
     figure("derived_failing", "1 while its last step failed.", &|s| f64::from(u8::from(s.error.is_some())));
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::part::Part;
+use crate::component::Component;
 use crate::storm::StormSettings;
 
 /// Settings of one server. The defaults suit a machine with 2 cores and 2 GiB.
@@ -66,7 +66,7 @@ pub struct Options {
     /// The materializer that lands tables in the lake, if there is one. It carries out erasures and maintenance.
     pub lake: Option<Arc<lake::Materializer>>,
     /// The store of the Iceberg REST catalog for the tables of other engines. Without it its routes answer 404.
-    pub catalog: Option<lake::catalog::Store>,
+    pub catalog: Option<lake::catalog::TableStore>,
     /// Counters of rows that were read from the lake.
     pub lake_reads: Option<lake::ReadStatistics>,
     /// Properties, as Iceberg names them, that the catalog gives its clients to configure their access to files.
@@ -76,12 +76,12 @@ pub struct Options {
     /// Settings to start storms. Without them no storm can be started through this server.
     pub storm: Option<StormSettings>,
     /// Further components whose state `/ready` and `/metrics` report.
-    pub parts: Vec<Arc<dyn Part>>,
+    pub components: Vec<Arc<dyn Component>>,
     /// True if requests are recorded in `polynya.requests`.
     pub record_requests: bool,
 }
 
-impl fmt::Debug for dyn Part {
+impl fmt::Debug for dyn Component {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -121,7 +121,7 @@ impl Default for Options {
             catalog_defaults: BTreeMap::new(),
             site: None,
             storm: None,
-            parts: Vec::new(),
+            components: Vec::new(),
             record_requests: true,
         }
     }

@@ -21,35 +21,35 @@ use crate::failure::Failure;
 use conditions::Span;
 
 /// First segments of the paths that belong to routes. The site gives no page such an address.
-const OF_ROUTES: [&str; 8] = ["v1", "_", "health", "ready", "metrics", "openapi.json", "mcp", "iceberg"];
+const ROUTE_SEGMENTS: [&str; 8] = ["v1", "_", "health", "ready", "metrics", "openapi.json", "mcp", "iceberg"];
 
 /// Returns true if a path belongs to the site: if no route begins like it.
-fn is_of_site(path: &str) -> bool {
+fn is_site_path(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else { return false };
     let first = rest.split_once('/').map_or(rest, |(first, _)| first);
-    !OF_ROUTES.contains(&first)
+    !ROUTE_SEGMENTS.contains(&first)
 }
 
 /// The result of a request for the site.
 /// The answer is complete.
-pub enum Asked {
-    Answered(Response),
+pub enum PageResult {
+    Response(Response),
     /// The request is a search for these words. Only [`search::answer`] may wait.
-    Sought(String),
+    Search(String),
 }
 
 /// Answers a request for the site. Returns `None` if the path is a route's or if there is no vault.
 pub async fn answer(app: &App, parts: &Parts, peer: Peer) -> Option<Response> {
-    match asked(app, parts, peer)? {
-        Asked::Answered(response) => Some(response),
-        Asked::Sought(words) => Some(Box::pin(search::answer(app, words, &parts.headers)).await),
+    match look_up(app, parts, peer)? {
+        PageResult::Response(response) => Some(response),
+        PageResult::Search(words) => Some(Box::pin(search::answer(app, words, &parts.headers)).await),
     }
 }
 
 /// Finds the page without waiting, or returns the words of a search.
-fn asked(app: &App, parts: &Parts, peer: Peer) -> Option<Asked> {
+fn look_up(app: &App, parts: &Parts, peer: Peer) -> Option<PageResult> {
     let table = app.options.site.as_deref()?;
-    if !is_of_site(parts.uri.path()) {
+    if !is_site_path(parts.uri.path()) {
         return None;
     }
     let _reading = vfs::read_path();
@@ -58,29 +58,29 @@ fn asked(app: &App, parts: &Parts, peer: Peer) -> Option<Asked> {
     if root.keys().is_empty()
         && let Err(failure) = auth::principal(root.keys(), app.options.owner_hash, peer, parts)
     {
-        return Some(Asked::Answered(failure.into_response()));
+        return Some(PageResult::Response(failure.into_response()));
     }
     if parts.method != Method::GET && parts.method != Method::HEAD {
         let mut response = Failure::method_not_allowed(parts.method.as_str(), &[&Method::GET, &Method::HEAD])
             .into_response();
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return Some(Asked::Answered(response));
+        return Some(PageResult::Response(response));
     }
     let Some(site) = root.derived(site::NAME, snapshot.def().id).and_then(|p| p.published::<Site>()) else {
-        return Some(Asked::Answered(not_yet()));
+        return Some(PageResult::Response(rendering_response()));
     };
     if let Some(words) = search::words(app, &site.vault, &parts.uri) {
-        return Some(Asked::Sought(words));
+        return Some(PageResult::Search(words));
     }
-    Some(Asked::Answered(match site.vault.find(parts.uri.path()) {
-        PageLookup::Page(page) => shown(page, &parts.headers),
-        PageLookup::Missing(page) => shown(page, &parts.headers),
-        PageLookup::Moved(url) => moved(url, parts.uri.query()),
+    Some(PageResult::Response(match site.vault.find(parts.uri.path()) {
+        PageLookup::Page(page) => page_response(page, &parts.headers),
+        PageLookup::Missing(page) => page_response(page, &parts.headers),
+        PageLookup::Moved(url) => redirect_response(url, parts.uri.query()),
     }))
 }
 
 /// Answers requests between the start and the end of the first rendering.
-fn not_yet() -> Response {
+fn rendering_response() -> Response {
     const TEXT: &str = "The pages of this site are being made. Come again in a moment.\n";
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
@@ -91,7 +91,7 @@ fn not_yet() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, headers, TEXT).into_response()
 }
 
-fn moved(url: &str, query: Option<&str>) -> Response {
+fn redirect_response(url: &str, query: Option<&str>) -> Response {
     let target = match query {
         Some(query) => format!("{url}?{query}"),
         None => url.to_owned(),
@@ -104,10 +104,10 @@ fn moved(url: &str, query: Option<&str>) -> Response {
     (StatusCode::MOVED_PERMANENTLY, headers).into_response()
 }
 
-fn shown(page: &Page, request: &HeaderMap) -> Response {
+fn page_response(page: &Page, request: &HeaderMap) -> Response {
     let status = StatusCode::from_u16(page.status).unwrap_or(StatusCode::OK);
     let is_there = status == StatusCode::OK;
-    let packed = page.gzip.as_ref().filter(|_| conditions::takes_gzip(request));
+    let packed = page.gzip.as_ref().filter(|_| conditions::accepts_gzip(request));
     let Encoded { bytes, etag } = packed.unwrap_or(&page.plain);
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
@@ -124,7 +124,7 @@ fn shown(page: &Page, request: &HeaderMap) -> Response {
         if let Ok(etag) = HeaderValue::from_str(etag) {
             put(header::ETAG, etag);
         }
-        if conditions::has(request, etag) {
+        if conditions::is_current(request, etag) {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             return response;
         }

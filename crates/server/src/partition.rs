@@ -19,10 +19,10 @@ use wire::{text, value};
 
 /// A partition, or a set of partitions that have the same values of some fields.
 #[derive(Debug)]
-pub struct Partition(Vec<Part>);
+pub struct Partition(Vec<FieldFilter>);
 
 #[derive(Debug)]
-struct Part {
+struct FieldFilter {
     column: ColumnId,
     data_type: DataType,
     /// The position of the column in a batch of all columns.
@@ -40,13 +40,15 @@ impl Partition {
     pub fn parse(def: &TableDef, asked: &str) -> Result<Partition> {
         let layout = Layout::of(def)?;
         let mut named = HashSet::new();
-        let part = |text: &str| {
+        let parse = |text: &str| {
             let fault = |why: String| {
                 let fields: Vec<&str> = layout.partitions.iter().map(|field| field.name.as_str()).collect();
                 Error::invalid(why).with("table", name::short_table_name(&def.name)).hint(
                     match fields.as_slice() {
                         [] => "the table has no `partition_by`".to_owned(),
-                        fields => format!("its partitions are named by {}", engine::near::one_of(fields)),
+                        fields => {
+                            format!("its partitions are named by {}", engine::name_hints::one_of(fields))
+                        }
                     },
                 )
             };
@@ -60,25 +62,25 @@ impl Partition {
                 fault(format!("`partition` is name=value, `{}` was given", name::printable(text)))
             })?;
             let (field, value) = (decoded(field)?, decoded(value)?);
-            let found = find(&layout, &field)
+            let found = find_field(&layout, &field)
                 .ok_or_else(|| fault(format!("there is no partition field `{}`", name::printable(&field))))?;
             if !named.insert(found.at) {
                 return Err(fault(format!("`{}` is given twice", name::printable(&field))));
             }
-            Part::new(def, found, &value)
+            FieldFilter::new(def, found, &value)
         };
-        asked.split('/').map(part).collect::<Result<_>>().map(Partition)
+        asked.split('/').map(parse).collect::<Result<_>>().map(Partition)
     }
 
     /// Returns a mask of the rows of the partition in a batch with all columns of the table.
     pub fn mask(&self, batch: &RecordBatch) -> Result<BooleanArray> {
-        self.mask_of(|part| batch.column(part.at).clone())
+        self.mask_of(|filter| batch.column(filter.at).clone())
     }
 
-    fn mask_of(&self, column: impl Fn(&Part) -> ArrayRef) -> Result<BooleanArray> {
+    fn mask_of(&self, column: impl Fn(&FieldFilter) -> ArrayRef) -> Result<BooleanArray> {
         let mut mask: Option<BooleanArray> = None;
-        for part in &self.0 {
-            let fits = part.fits(&column(part))?;
+        for filter in &self.0 {
+            let fits = filter.mask(&column(filter))?;
             mask = Some(match mask {
                 None => fits,
                 Some(mask) => arrow::compute::and(&mask, &fits).map_err(failed)?,
@@ -98,15 +100,15 @@ impl Partition {
         scan_max: usize,
     ) -> Result<(Vec<RowId>, Option<RowId>)> {
         let mut columns = vec![ROW_ID];
-        for part in &self.0 {
-            if !columns.contains(&part.column) {
-                columns.push(part.column);
+        for filter in &self.0 {
+            if !columns.contains(&filter.column) {
+                columns.push(filter.column);
             }
         }
         let projection = table.projection(&columns)?;
         let (mut rows, mut scanned) = (Vec::new(), 0);
         for piece in table.pieces_after(RowId(from.0.saturating_sub(1))) {
-            if !self.0.iter().all(|part| part.may_be_in(&piece).unwrap_or(true)) {
+            if !self.0.iter().all(|filter| filter.may_match(&piece).unwrap_or(true)) {
                 continue;
             }
             if scanned >= scan_max {
@@ -114,8 +116,10 @@ impl Partition {
             }
             let batch = piece.read(&projection)?;
             scanned += batch.num_rows();
-            let place = |part: &Part| columns.iter().position(|column| *column == part.column).unwrap_or(0);
-            let mask = self.mask_of(|part| batch.column(place(part)).clone())?;
+            let place = |filter: &FieldFilter| {
+                columns.iter().position(|column| *column == filter.column).unwrap_or(0)
+            };
+            let mask = self.mask_of(|filter| batch.column(place(filter)).clone())?;
             let ids = batch.column(0).as_primitive::<Int64Type>();
             for at in mask.values().set_indices() {
                 rows.push(RowId(ids.value(at) as u64));
@@ -130,7 +134,7 @@ impl Partition {
 
 /// Finds a partition field by its name in the lake, or by the name that Iceberg's own builders give it, which has no bucket count
 /// or truncation width.
-fn find<'l>(layout: &'l Layout, wanted: &str) -> Option<&'l PartitionColumn> {
+fn find_field<'l>(layout: &'l Layout, wanted: &str) -> Option<&'l PartitionColumn> {
     // The column of row ids has another name in the lake.
     let in_lake = wanted.strip_prefix(types::ROW_ID_NAME).map(|rest| format!("{}{rest}", lake::ROW_ID_NAME));
     let wanted = in_lake.as_deref().unwrap_or(wanted);
@@ -151,8 +155,8 @@ fn failed(error: arrow::error::ArrowError) -> Error {
     Error::internal(format!("a partition could not be compared: {error}"))
 }
 
-impl Part {
-    fn new(def: &TableDef, field: &PartitionColumn, given: &str) -> Result<Part> {
+impl FieldFilter {
+    fn new(def: &TableDef, field: &PartitionColumn, given: &str) -> Result<FieldFilter> {
         let (column, data_type) = match field.at {
             0 => (ROW_ID, DataType::Int64),
             1 => (TIME, DataType::Timestamp),
@@ -168,12 +172,12 @@ impl Part {
             NULL => None,
             // A text column may contain the word "null" itself.
             "null" if !is_text => None,
-            _ => Some(wanted(field, &data_type, given)?),
+            _ => Some(parse_value(field, &data_type, given)?),
         };
-        Ok(Part { column, data_type, at: field.at, transform: field.transform, wanted })
+        Ok(FieldFilter { column, data_type, at: field.at, transform: field.transform, wanted })
     }
 
-    fn fits(&self, column: &ArrayRef) -> Result<BooleanArray> {
+    fn mask(&self, column: &ArrayRef) -> Result<BooleanArray> {
         let values = transform::apply(self.transform, column)?;
         let fits = match &self.wanted {
             None => arrow::compute::is_null(&values),
@@ -184,7 +188,7 @@ impl Part {
     }
 
     /// Returns whether a piece may have rows of the partition, judged by the bounds of the column; `None` if they do not tell.
-    fn may_be_in(&self, piece: &ScanPiece) -> Option<bool> {
+    fn may_match(&self, piece: &ScanPiece) -> Option<bool> {
         let zone = piece.zone(self.column)?;
         let Some(wanted) = &self.wanted else { return Some(zone.nulls > 0) };
         let Some(min) = zone.min else { return Some(false) };
@@ -208,7 +212,7 @@ impl Part {
 }
 
 /// Parses a value of a path into the result type of the transform.
-fn wanted(field: &PartitionColumn, data_type: &DataType, given: &str) -> Result<ArrayRef> {
+fn parse_value(field: &PartitionColumn, data_type: &DataType, given: &str) -> Result<ArrayRef> {
     let fault = |wanted: String| {
         Error::invalid(format!(
             "`{}` is {wanted}, `{}` was given",

@@ -12,22 +12,22 @@ use types::Error;
 use crate::failure::Result;
 
 /// Headers of every answer that is not a page: its media type is exact, it depends on key and `Accept`, and it may not be stored.
-const OF_ANSWERS: [(HeaderName, HeaderValue); 3] = [
+const ANSWER_HEADERS: [(HeaderName, HeaderValue); 3] = [
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::VARY, HeaderValue::from_static("authorization, accept")),
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
 ];
 
 /// Adds the headers of an answer that is not a page, unless the answer has its own values for them.
-pub fn complete(headers: &mut HeaderMap) {
-    for (name, value) in OF_ANSWERS {
+pub fn add_default_headers(headers: &mut HeaderMap) {
+    for (name, value) in ANSWER_HEADERS {
         headers.entry(name).or_insert(value);
     }
 }
 
 /// Refuses a head that a proxy in front may have read differently. It could answer for another host, or take a part of one
 /// request for a second one.
-pub fn unambiguous(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<()> {
+pub fn refuse_ambiguous(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<()> {
     for (header, name) in [(header::HOST, "Host"), (header::AUTHORIZATION, "Authorization")] {
         if headers.get_all(header).iter().nth(1).is_some() {
             return Err(Error::invalid(format!("the request has two {name} headers"))
@@ -58,13 +58,13 @@ pub fn unambiguous(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<(
 }
 
 /// The first bytes of hyper's own refusals.
-const BEGINS: &[u8] = b"HTTP/1.1 4";
+const REFUSAL_START: &[u8] = b"HTTP/1.1 4";
 /// The header that tells hyper's refusals from ours, which have a body.
 const EMPTY: &[u8] = b"\r\ncontent-length: 0\r\n";
 
 /// Returns the bytes to send instead of hyper's refusal; `None` if `bytes` is not such a refusal.
-pub fn instead_of(bytes: &[u8]) -> Option<Vec<u8>> {
-    if !bytes.starts_with(BEGINS) || !bytes.ends_with(b"\r\n\r\n") {
+pub fn replacement_of(bytes: &[u8]) -> Option<Vec<u8>> {
+    if !bytes.starts_with(REFUSAL_START) || !bytes.ends_with(b"\r\n\r\n") {
         return None;
     }
     bytes.windows(EMPTY.len()).find(|window| *window == EMPTY)?;
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn only_an_empty_refusal_is_replaced() {
         let bare = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
-        let ours = String::from_utf8(instead_of(bare).unwrap()).unwrap();
+        let ours = String::from_utf8(replacement_of(bare).unwrap()).unwrap();
         let (head, body) = ours.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{head}");
         assert!(head.ends_with(&format!("content-length: {}", body.len())), "{head}");
@@ -108,7 +108,7 @@ mod tests {
             b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n",
             b"HTTP/1.1 400 Bad Request\r\n",
         ] {
-            assert_eq!(instead_of(other), None);
+            assert_eq!(replacement_of(other), None);
         }
     }
 }

@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 1_024;
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Note {
+pub struct RequestNote {
     pub time: types::Micros,
     pub method: String,
     pub route: &'static str,
@@ -35,10 +35,10 @@ pub struct Note {
 }
 
 /// The sending end of the queue; `None` if requests are not recorded.
-pub struct Recorder(Option<mpsc::Sender<Note>>);
+pub struct Recorder(Option<mpsc::Sender<RequestNote>>);
 
 impl Recorder {
-    pub fn new(record: bool) -> (Recorder, Option<mpsc::Receiver<Note>>) {
+    pub fn new(record: bool) -> (Recorder, Option<mpsc::Receiver<RequestNote>>) {
         if !record {
             return (Recorder(None), None);
         }
@@ -52,7 +52,7 @@ impl Recorder {
 
     /// Returns true if the next request shall be recorded. Under load most requests are only counted, and no note is made for
     /// them.
-    pub fn takes(&self, telemetry: &Telemetry) -> bool {
+    pub fn has_room(&self, telemetry: &Telemetry) -> bool {
         match &self.0 {
             None => false,
             Some(sender) if sender.capacity() > 0 => true,
@@ -64,7 +64,7 @@ impl Recorder {
     }
 
     /// Queues a note without waiting. If the queue is full the note is dropped and counted.
-    pub fn note(&self, note: Note, telemetry: &Telemetry) {
+    pub fn note(&self, note: RequestNote, telemetry: &Telemetry) {
         if let Some(sender) = &self.0
             && sender.try_send(note).is_err()
         {
@@ -74,7 +74,7 @@ impl Recorder {
 }
 
 /// Writes the notes until the server stops. Sleeps while there are none.
-pub async fn run(app: Shared, mut notes: mpsc::Receiver<Note>) {
+pub async fn run(app: Shared, mut notes: mpsc::Receiver<RequestNote>) {
     let mut stopping = app.stopping.subscribe();
     let mut dropped_before = 0;
     loop {
@@ -106,7 +106,7 @@ pub async fn run(app: Shared, mut notes: mpsc::Receiver<Note>) {
     }
 }
 
-fn write(app: &Shared, notes: &[Note], others: u64) {
+fn write(app: &Shared, notes: &[RequestNote], others: u64) {
     let batch = match batch(notes, others) {
         Ok(batch) => batch,
         Err(error) => return tracing::warn!(%error, "requests make no batch"),
@@ -148,11 +148,11 @@ fn definition() -> types::Result<TableDef> {
     Ok(def)
 }
 
-fn batch(notes: &[Note], others: u64) -> types::Result<RecordBatch> {
-    let texts = |of: &dyn Fn(&Note) -> Option<String>| -> ArrayRef {
+fn batch(notes: &[RequestNote], others: u64) -> types::Result<RecordBatch> {
+    let texts = |of: &dyn Fn(&RequestNote) -> Option<String>| -> ArrayRef {
         Arc::new(notes.iter().map(of).collect::<StringArray>())
     };
-    let counts = |of: &dyn Fn(&Note) -> u64| -> ArrayRef {
+    let counts = |of: &dyn Fn(&RequestNote) -> u64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(notes.iter().map(|n| i64::try_from(of(n)).unwrap_or(i64::MAX))))
     };
     let last = notes.len().saturating_sub(1);

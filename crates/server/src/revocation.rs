@@ -12,7 +12,7 @@ use crate::app::Shared;
 use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A future that resolves when the client would no longer be admitted.
 pub type Revoked = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
@@ -22,7 +22,7 @@ pub async fn watch(app: Shared) {
     let mut stopping = app.stopping.subscribe();
     loop {
         tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => app.keys.send_replace(()),
+            () = tokio::time::sleep(CHECK_INTERVAL) => app.keys.send_replace(()),
             _ = stopping.changed() => return,
         }
     }
@@ -30,9 +30,9 @@ pub async fn watch(app: Shared) {
 
 /// Resolves when `admitted` would no longer be admitted.
 async fn revoked(app: &Shared, admitted: &Admitted) {
-    let mut looks = app.keys.subscribe();
+    let mut ticks = app.keys.subscribe();
     while admitted.still_holds(app.engine.root().keys()) {
-        if looks.changed().await.is_err() {
+        if ticks.changed().await.is_err() {
             // The sender is gone, so the server is stopping, which ends the request anyway.
             return std::future::pending().await;
         }
@@ -48,17 +48,17 @@ pub async fn unless_revoked<T>(
     tokio::select! {
         biased;
         done = work => Ok(done),
-        () = revoked(app, admitted) => Err(removed(&admitted.principal)),
+        () = revoked(app, admitted) => Err(refusal(&admitted.principal)),
     }
 }
 
 /// Returns a future that ends an answer that is being sent.
-pub fn of_answer(app: Shared, admitted: Admitted) -> Revoked {
+pub fn watch_answer(app: Shared, admitted: Admitted) -> Revoked {
     Box::pin(async move { revoked(&app, &admitted).await })
 }
 
 /// Makes the refusal of a request whose key was removed or changed.
-pub fn removed(principal: &Principal) -> Failure {
+pub fn refusal(principal: &Principal) -> Failure {
     Failure::unauthorized(
         format!("the key `{}` was removed or changed while the request was under way", principal.name),
         "ask again with a key that exists; what was committed before stays",

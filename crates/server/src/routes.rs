@@ -7,14 +7,14 @@ pub mod define;
 pub mod iceberg;
 mod incoming;
 pub(crate) mod lake;
-mod near;
 mod operations;
 mod otlp;
 mod page;
-pub mod read;
+pub mod rows;
 pub mod search;
 mod sql;
 mod storm;
+mod suggestions;
 mod table;
 mod tail;
 mod transactions;
@@ -41,14 +41,14 @@ use tower::ServiceExt;
 use types::Scope;
 
 use crate::app::{App, Shared};
-use crate::asked;
 use crate::auth::{self, Admitted, Peer};
 use crate::connection::{Connection, Phase};
 use crate::failure::Failure;
 use crate::http2;
 use crate::idempotency;
+use crate::input;
 use crate::protocol;
-use crate::record::Note;
+use crate::record::RequestNote;
 use crate::revocation::{self, Revoked};
 use crate::telemetry::Class;
 pub use table::{ROUTES, Route};
@@ -63,27 +63,28 @@ pub fn router(app: &Shared) -> Router {
     table::router()
         .method_not_allowed_fallback(|method: Method, matched: MatchedPath| async move {
             let path = matched.as_str();
-            refused(path, Failure::method_not_allowed(method.as_str(), &near::methods(path)))
+            refused(path, Failure::method_not_allowed(method.as_str(), &suggestions::methods(path)))
         })
         .route_layer(from_fn_with_state(app.clone(), admit))
         .fallback(any(|request: Request<Body>| async move {
             let path = request.uri().path();
-            refused(path, Failure::no_route(path, near::path(path)))
+            refused(path, Failure::no_route(path, suggestions::path(path)))
         }))
         .with_state(app.clone())
 }
 
 /// Makes the answer to a request that is refused before its handler runs, in the error format of the API that `path` belongs to.
 fn refused(path: &str, failure: Failure) -> Response {
-    match path.starts_with(iceberg::PREFIX) {
-        true => iceberg::problem::Problem::from(failure).into_response(),
-        false => failure.into_response(),
+    if path.starts_with(iceberg::PREFIX) {
+        iceberg::problem::Problem::from(failure).into_response()
+    } else {
+        failure.into_response()
     }
 }
 
 /// The results of authentication, which travel with the answer to the place where it is counted and recorded.
 #[derive(Clone, Debug)]
-struct Seen {
+struct RouteMatch {
     route: &'static Route,
     /// `None` if the request was refused or the route is open.
     asker: Option<Admitted>,
@@ -95,7 +96,7 @@ struct Unrecorded;
 
 /// Marks an answer without end.
 #[derive(Clone, Copy, Debug)]
-struct Follows;
+struct Endless;
 
 async fn admit(
     State(app): State<Shared>,
@@ -121,7 +122,7 @@ async fn admit(
         Err(failure) => (None, Err(failure)),
     };
     let mut response = answered.unwrap_or_else(|failure| refused(route.path, failure));
-    response.extensions_mut().insert(Seen { route, asker });
+    response.extensions_mut().insert(RouteMatch { route, asker });
     response
 }
 
@@ -145,12 +146,12 @@ fn admitted(app: &App, route: &Route, peer: Peer, parts: &Parts) -> Result<Optio
     };
     drop(root);
     let admitted = admitted?;
-    asked::no_form(&parts.method, &parts.headers)?;
+    input::refuse_form(&parts.method, &parts.headers)?;
     if !route.reads_query() {
-        asked::no_query(&parts.uri)?;
+        input::refuse_query(&parts.uri)?;
     }
     if !route.takes_key() {
-        idempotency::none(&parts.headers, &route.method, route.path)?;
+        idempotency::refuse_key(&parts.headers, &route.method, route.path)?;
     }
     Ok(admitted)
 }
@@ -158,26 +159,26 @@ fn admitted(app: &App, route: &Route, peer: Peer, parts: &Parts) -> Result<Optio
 /// Handles `POST /v1/tables/{table}/rows` without the router. The router looks for a handler among all routes, boxes the request
 /// between its layers and adds extensions, which is a good part of the cost of a small request. Authentication and checks are
 /// those of [`admit`].
-async fn take_in(
+async fn insert_rows(
     app: &Shared,
     connection: &Arc<Connection>,
     parts: &Parts,
     body: Incoming,
     table: &str,
-) -> (Response, Seen) {
+) -> (Response, RouteMatch) {
     static ROUTE: LazyLock<&Route> = LazyLock::new(|| {
         let is_it = |route: &&Route| route.method == Method::POST && route.path == "/v1/tables/{table}/rows";
         ROUTES.iter().find(is_it).expect("there is such a route")
     });
-    let (route, body) = (*ROUTE, Asked { body, connection: connection.clone() });
+    let (route, body) = (*ROUTE, TrackedBody { body, connection: connection.clone() });
     let asker = match admitted(app, route, connection.peer, parts) {
         Ok(admitted) => admitted.expect("the route is open to nobody without a key"),
-        Err(failure) => return (refused(route.path, failure), Seen { route, asker: None }),
+        Err(failure) => return (refused(route.path, failure), RouteMatch { route, asker: None }),
     };
     let principal = Arc::new(asker.principal.clone());
-    let taken = write::take_in(app.clone(), principal, &asker, table, parts, body);
+    let taken = write::insert_rows(app.clone(), principal, &asker, table, parts, body);
     let response = revocation::unless_revoked(app, &asker, taken).await.and_then(|taken| taken);
-    (response.into_response(), Seen { route, asker: Some(asker) })
+    (response.into_response(), RouteMatch { route, asker: Some(asker) })
 }
 
 /// Handles a request: finds its answer, counts it, and watches the connection's phase.
@@ -186,7 +187,7 @@ pub async fn handle(
     router: Router,
     connection: Arc<Connection>,
     mut request: Request<Incoming>,
-) -> Response<Answer> {
+) -> Response<AnswerBody> {
     connection.enter(Phase::Working);
     connection.requests.fetch_add(1, Relaxed);
     let running = Running::new(app.clone());
@@ -196,7 +197,7 @@ pub async fn handle(
     connection.unread.store(!request.body().is_end_stream(), Relaxed);
     let admitted = if connection.is_stream() { http2::admit(&mut request, &app) } else { Ok(()) };
     let refused = admitted
-        .and_then(|()| protocol::unambiguous(request.uri(), request.version(), request.headers()))
+        .and_then(|()| protocol::refuse_ambiguous(request.uri(), request.version(), request.headers()))
         .err();
     let (mut parts, body) = request.into_parts();
     let page = match refused {
@@ -206,7 +207,7 @@ pub async fn handle(
     // The path is needed only for the record.
     let is_page = page.is_some();
     let path = (!is_page && app.recorder.is_on()).then(|| parts.uri.path().to_owned());
-    let (mut response, seen) = match (page, refused) {
+    let (mut response, route_match) = match (page, refused) {
         (_, Some(failure)) => {
             let mut response = failure.into_response();
             if !connection.is_stream() {
@@ -215,19 +216,19 @@ pub async fn handle(
             }
             (response, None)
         }
-        (Some(response), None) => (response, Some(Seen { route: &table::PAGE, asker: None })),
+        (Some(response), None) => (response, Some(RouteMatch { route: &table::PAGE, asker: None })),
         (None, None) => match write::table_of_rows(&parts) {
             Some(table) => {
-                let (response, seen) = take_in(&app, &connection, &parts, body, table).await;
-                (response, Some(seen))
+                let (response, route_match) = insert_rows(&app, &connection, &parts, body, table).await;
+                (response, Some(route_match))
             }
             None => {
                 parts.extensions.insert(connection.clone());
-                let body = Body::new(Asked { body, connection: connection.clone() });
+                let body = Body::new(TrackedBody { body, connection: connection.clone() });
                 match router.oneshot(Request::from_parts(parts, body)).await {
                     Ok(mut response) => {
-                        let seen = response.extensions_mut().remove::<Seen>();
-                        (response, seen)
+                        let route_match = response.extensions_mut().remove::<RouteMatch>();
+                        (response, route_match)
                     }
                     Err(never) => match never {},
                 }
@@ -235,26 +236,27 @@ pub async fn handle(
         },
     };
     if !is_page {
-        protocol::complete(response.headers_mut());
+        protocol::add_default_headers(response.headers_mut());
     }
     let duration = started.elapsed();
-    let class = seen.as_ref().map_or(Class::Other, |seen| seen.route.class);
+    let class = route_match.as_ref().map_or(Class::Other, |route_match| route_match.route.class);
     app.telemetry.answered(class, response.status().as_u16(), duration);
     if connection.unread.load(Relaxed) && !connection.is_stream() {
         // The unread rest of the body precedes the next request, and is not worth reading.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let recorded = response.extensions_mut().remove::<Unrecorded>().is_none();
-    let recorded = recorded && seen.as_ref().is_none_or(|seen| seen.route.recorded);
-    let note = (recorded && app.recorder.takes(&app.telemetry)).then(|| {
-        let route = seen.as_ref().map_or(NO_ROUTE, |seen| seen.route.path);
-        let table = seen.as_ref().and(path.as_deref()).and_then(table_of);
+    let recorded = recorded && route_match.as_ref().is_none_or(|route_match| route_match.route.recorded);
+    let note = (recorded && app.recorder.has_room(&app.telemetry)).then(|| {
+        let route = route_match.as_ref().map_or(NO_ROUTE, |route_match| route_match.route.path);
+        let table = route_match.as_ref().and(path.as_deref()).and_then(table_of);
         // Reading the records must not fill them. This applies to reads only, or a reserved table name would hide any request.
-        let moves_cursor = seen.as_ref().is_some_and(|seen| seen.route.path.contains("/cursors/"));
+        let moves_cursor =
+            route_match.as_ref().is_some_and(|route_match| route_match.route.path.contains("/cursors/"));
         let about_itself = (method == Method::GET || moves_cursor)
             && response.status().is_success()
             && table.as_deref().is_some_and(types::name::is_reserved);
-        (!about_itself).then(|| Note {
+        (!about_itself).then(|| RequestNote {
             time: app.engine.env().clock.now() - duration.as_micros() as i64,
             method: method.as_str().chars().take(METHOD_CHARS_MAX).collect(),
             route,
@@ -262,19 +264,22 @@ pub async fn handle(
             duration,
             bytes_in,
             bytes_out: 0,
-            principal: seen.as_ref().and_then(|seen| seen.asker.as_ref()).map(|a| a.principal.name.clone()),
+            principal: route_match
+                .as_ref()
+                .and_then(|route_match| route_match.asker.as_ref())
+                .map(|a| a.principal.name.clone()),
             table,
         })
     });
     let note = note.flatten();
-    let follows = response.extensions_mut().remove::<Follows>().is_some();
-    connection.enter(if follows { Phase::Following } else { Phase::Answering });
+    let endless = response.extensions_mut().remove::<Endless>().is_some();
+    connection.enter(if endless { Phase::Following } else { Phase::Answering });
     response.map(|body| {
         // A feed checks its key itself and reports the removal. A complete body needs no check.
-        let is_whole = follows || body.size_hint().exact().is_some();
-        let asker = seen.and_then(|seen| seen.asker).filter(|_| !is_whole);
-        let revoked = asker.map(|asker| revocation::of_answer(running.0.clone(), asker));
-        Answer { body, rest: Bytes::new(), bytes: 0, note, revoked, connection, running }
+        let is_complete = endless || body.size_hint().exact().is_some();
+        let asker = route_match.and_then(|route_match| route_match.asker).filter(|_| !is_complete);
+        let revoked = asker.map(|asker| revocation::watch_answer(running.0.clone(), asker));
+        AnswerBody { body, rest: Bytes::new(), bytes: 0, note, revoked, connection, running }
     })
 }
 
@@ -303,12 +308,12 @@ impl Drop for Running {
 }
 
 /// The body of a request. Clears the connection's `unread` flag when all of it was read.
-struct Asked {
+struct TrackedBody {
     body: Incoming,
     connection: Arc<Connection>,
 }
 
-impl http_body::Body for Asked {
+impl http_body::Body for TrackedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -333,19 +338,19 @@ impl http_body::Body for Asked {
 }
 
 /// The body of an answer. When it is dropped, the connection is between requests again and the request is recorded.
-pub struct Answer {
+pub struct AnswerBody {
     body: Body,
     /// The rest of the last frame of an HTTP/2 answer, which is handed over in pieces.
     rest: Bytes,
     bytes: u64,
-    note: Option<Note>,
+    note: Option<RequestNote>,
     /// Aborts the answer when it resolves.
     revoked: Option<Revoked>,
     connection: Arc<Connection>,
     running: Running,
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for AnswerBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -392,16 +397,16 @@ impl http_body::Body for Answer {
 
     fn size_hint(&self) -> SizeHint {
         let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
-        let mut whole = SizeHint::new();
-        whole.set_lower(hint.lower() + rest);
+        let mut total = SizeHint::new();
+        total.set_lower(hint.lower() + rest);
         if let Some(upper) = hint.upper() {
-            whole.set_upper(upper + rest);
+            total.set_upper(upper + rest);
         }
-        whole
+        total
     }
 }
 
-impl Drop for Answer {
+impl Drop for AnswerBody {
     fn drop(&mut self) {
         self.connection.enter(Phase::Idle);
         let app = &self.running.0;

@@ -31,7 +31,7 @@ const LINE_BYTES_MAX: u64 = 4 << 20;
 /// The parameters of a storm, from the body of the request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Wanted {
+pub struct StormParameters {
     seconds: u64,
     quiet_seconds: u64,
     load: Load,
@@ -45,13 +45,13 @@ enum Load {
     Rate(f64),
 }
 
-impl Default for Wanted {
+impl Default for StormParameters {
     fn default() -> Self {
-        Wanted { seconds: 60, quiet_seconds: 60, load: Load::Name("full".into()), scale: 1.0 }
+        StormParameters { seconds: 60, quiet_seconds: 60, load: Load::Name("full".into()), scale: 1.0 }
     }
 }
 
-impl Wanted {
+impl StormParameters {
     fn check(&self) -> Result<()> {
         for (name, seconds) in [("seconds", self.seconds), ("quiet_seconds", self.quiet_seconds)] {
             if !(1..=SECONDS_MAX).contains(&seconds) {
@@ -83,12 +83,12 @@ impl Wanted {
 pub struct Storm {
     settings: Option<StormSettings>,
     /// A lock that is held only to copy some values, so no caller waits for long.
-    last: Arc<Mutex<Last>>,
+    last: Arc<Mutex<LastStorm>>,
 }
 
 /// The state of the last storm and its output.
 #[derive(Default)]
-struct Last {
+struct LastStorm {
     state: State,
     /// Standard input of the process. Closing it ends the storm.
     input: Option<ChildStdin>,
@@ -130,11 +130,11 @@ impl State {
 
 impl Storm {
     pub fn new(settings: Option<StormSettings>) -> Storm {
-        Storm { settings, last: Arc::new(Mutex::new(Rank::new(12, "server storm"), Last::default())) }
+        Storm { settings, last: Arc::new(Mutex::new(Rank::new(12, "server storm"), LastStorm::default())) }
     }
 
     /// Starts a storm. Fails with [`types::Kind::Conflict`] while one is running.
-    pub fn start(&self, wanted: &Wanted) -> Result<()> {
+    pub fn start(&self, wanted: &StormParameters) -> Result<()> {
         wanted.check()?;
         let settings = self.settings.clone().ok_or_else(|| {
             Error::not_found("this server starts no storms").hint("`polynya storm` does, on the command line")
@@ -151,7 +151,7 @@ impl Storm {
                 "load": wanted.load(),
                 "scale": wanted.scale,
             });
-            *last = Last { state: State::Running, wanted: shown, ..Last::default() };
+            *last = LastStorm { state: State::Running, wanted: shown, ..LastStorm::default() };
         }
         let last = self.last.clone();
         let started = spawn(&settings, wanted).and_then(|(mut child, output)| {
@@ -203,7 +203,7 @@ impl Storm {
     }
 }
 
-fn spawn(settings: &StormSettings, wanted: &Wanted) -> Result<(Child, ChildStdout)> {
+fn spawn(settings: &StormSettings, wanted: &StormParameters) -> Result<(Child, ChildStdout)> {
     let failed = |error| Error::io(format!("starting {}", settings.program.display()), error);
     fs::create_dir_all(&settings.root)
         .map_err(|error| Error::io(format!("making {}", settings.root.display()), error))?;
@@ -224,7 +224,7 @@ fn spawn(settings: &StormSettings, wanted: &Wanted) -> Result<(Child, ChildStdou
 }
 
 /// Reads the output of the process until it ends.
-fn follow(mut child: Child, output: ChildStdout, settings: &StormSettings, last: &Mutex<Last>) {
+fn follow(mut child: Child, output: ChildStdout, settings: &StormSettings, last: &Mutex<LastStorm>) {
     let mut lines = BufReader::new(output);
     let mut line = Vec::new();
     loop {
@@ -234,8 +234,8 @@ fn follow(mut child: Child, output: ChildStdout, settings: &StormSettings, last:
             Ok(_) => {}
         }
         // A process that was killed may leave half a line, which is ignored.
-        if let Ok(told) = serde_json::from_slice::<Json>(&line) {
-            last.lock().take(told);
+        if let Ok(message) = serde_json::from_slice::<Json>(&line) {
+            last.lock().note(message);
         }
     }
     // The process must not be left writing to a pipe that is no longer read.
@@ -260,15 +260,16 @@ fn follow(mut child: Child, output: ChildStdout, settings: &StormSettings, last:
     }
 }
 
-impl Last {
+impl LastStorm {
     /// Processes one line of output.
-    fn take(&mut self, told: Json) {
-        match told["told"].as_str() {
+    fn note(&mut self, message: Json) {
+        match message["told"].as_str() {
             Some("phase") => {
-                self.phase =
-                    json!({ "phase": told["phase"], "text": told["text"], "seconds": told["seconds"] })
+                self.phase = json!({ "phase": message["phase"], "text": message["text"], "seconds": message["seconds"] })
             }
-            Some("second") if self.seconds.len() < 2 * SECONDS_MAX as usize + 100 => self.seconds.push(told),
+            Some("second") if self.seconds.len() < 2 * SECONDS_MAX as usize + 100 => {
+                self.seconds.push(message)
+            }
             Some("outcome") => {
                 const SHOWN: [&str; 14] = [
                     "load",
@@ -286,13 +287,13 @@ impl Last {
                     "failures",
                     "machine",
                 ];
-                let outcome = &told["outcome"];
+                let outcome = &message["outcome"];
                 let mut shown: serde_json::Map<String, Json> =
                     SHOWN.iter().map(|name| ((*name).to_owned(), outcome[*name].clone())).collect();
-                shown.insert("last_line".into(), told["last_line"].clone());
+                shown.insert("last_line".into(), message["last_line"].clone());
                 self.outcome = Json::Object(shown);
             }
-            Some("error") => self.error = json!({ "message": told["message"], "hint": told["hint"] }),
+            Some("error") => self.error = json!({ "message": message["message"], "hint": message["hint"] }),
             _ => {}
         }
     }
@@ -341,7 +342,7 @@ echo '{"told":"second","at_s":2}'
 echo '{"told":"outcome","last_line":"all well","outcome":{"events":7,"quiet":{"large":true}}}'"#,
         );
         assert_eq!(storm.shown(0)["state"], "none");
-        storm.start(&Wanted::default()).unwrap();
+        storm.start(&StormParameters::default()).unwrap();
         let shown = until(&storm, "done");
         assert_eq!(shown["phase"]["phase"], "quiet");
         assert_eq!(shown["seconds"].as_array().unwrap().len(), 2);
@@ -361,12 +362,12 @@ echo '{"told":"outcome","last_line":"all well","outcome":{"events":7,"quiet":{"l
         let (_dir, storm) =
             storm("storm-one", "cat >/dev/null; echo '{\"told\":\"error\",\"message\":\"stopped\"}'; exit 1");
         assert_eq!(storm.stop().unwrap_err().kind(), Kind::NotFound);
-        storm.start(&Wanted::default()).unwrap();
-        assert_eq!(storm.start(&Wanted::default()).unwrap_err().kind(), Kind::Conflict);
+        storm.start(&StormParameters::default()).unwrap();
+        assert_eq!(storm.start(&StormParameters::default()).unwrap_err().kind(), Kind::Conflict);
         storm.stop().unwrap();
         let shown = until(&storm, "stopped");
         assert!(shown["error"].is_null(), "that was asked for: {shown}");
-        storm.start(&Wanted::default()).unwrap();
+        storm.start(&StormParameters::default()).unwrap();
         storm.abandon();
         assert_eq!(until(&storm, "failed")["error"]["message"], "stopped");
     }
@@ -375,14 +376,14 @@ echo '{"told":"outcome","last_line":"all well","outcome":{"events":7,"quiet":{"l
     fn a_storm_that_cannot_start_or_dies_says_so() {
         let _limit = testkit::limit(120);
         let (_dir, dying) = storm("storm-dies", "kill -9 $$");
-        dying.start(&Wanted::default()).unwrap();
+        dying.start(&StormParameters::default()).unwrap();
         let shown = until(&dying, "failed");
         assert!(shown["error"]["message"].as_str().unwrap().contains("signal: 9"), "{shown}");
         let none = Storm::new(None);
-        assert_eq!(none.start(&Wanted::default()).unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(none.start(&StormParameters::default()).unwrap_err().kind(), Kind::NotFound);
         let missing = StormSettings { program: "/does/not/exist".into(), root: _dir.path().join("x") };
         let missing = Storm::new(Some(missing));
-        assert!(missing.start(&Wanted::default()).is_err());
+        assert!(missing.start(&StormParameters::default()).is_err());
         assert_eq!(missing.shown(0)["state"], "failed");
     }
 
@@ -399,8 +400,9 @@ echo '{"told":"outcome","last_line":"all well","outcome":{"events":7,"quiet":{"l
             (r#"{"scale":2}"#, false),
             (r#"{"root":"/"}"#, false),
         ] {
-            let checked =
-                serde_json::from_str::<Wanted>(text).map(|wanted| wanted.check().is_ok()).unwrap_or(false);
+            let checked = serde_json::from_str::<StormParameters>(text)
+                .map(|wanted| wanted.check().is_ok())
+                .unwrap_or(false);
             assert_eq!(checked, right, "{text}");
         }
     }

@@ -219,7 +219,7 @@ impl Class {
     }
 }
 
-macro_rules! reasons {
+macro_rules! close_reasons {
     ($($(#[$doc:meta])* $variant:ident => $name:literal),* $(,)?) => {
         /// The reason why the server closed a connection.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ macro_rules! reasons {
     };
 }
 
-reasons! {
+close_reasons! {
     /// There was no request for the idle time, so the connection was closed between answers.
     Idle => "idle",
     /// The connection was one more than the limit.
@@ -267,13 +267,21 @@ pub struct Telemetry {
     pub connections_total: AtomicU64,
     pub requests_running: AtomicUsize,
     pub body_bytes_held: AtomicUsize,
+    /// Bytes of request bodies that were read.
     pub bytes_in: AtomicU64,
+    /// Bytes of answer bodies that were sent.
     pub bytes_out: AtomicU64,
+    /// Rows that were committed through requests that insert rows.
     pub rows_in: AtomicU64,
+    /// Bytes of the bodies of requests that insert rows, as sent.
     pub ingest_bytes: AtomicU64,
+    /// Requests that insert rows.
     pub ingest_requests: AtomicU64,
+    /// Requests that were delayed because of debt, lag or the memory of bodies.
     pub paced: AtomicU64,
+    /// Requests that were not recorded because the recorder's queue was full.
     pub recorded_dropped: AtomicU64,
+    /// Jobs that were given to the work threads.
     pub work_jobs: AtomicU64,
     /// Bodies that were refused because the shared memory of bodies was full.
     pub bodies_refused: AtomicU64,

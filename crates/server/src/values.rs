@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use types::{Error, Kind, Result as CoreResult, Value};
 
 use crate::app::Shared;
-use crate::body::Held;
+use crate::body::RequestBody;
 use crate::failure::Result;
 
 /// Maximum number of values of one body. It is lower if half the memory of all bodies has no room for them.
@@ -32,14 +32,14 @@ const FEW_VALUES: usize = 4_096;
 pub const PARAMS_MAX: usize = 65_535;
 
 /// Takes memory for the values of a body that was read completely. Fails with [`Kind::TooLarge`] if there are too many values.
-pub fn admit(held: &mut Held) -> Result<()> {
+pub fn admit(held: &mut RequestBody) -> Result<()> {
     let bytes = held.bytes.clone();
     held.grow(bytes_of(held.app(), [&bytes[..]])?)
 }
 
 /// Takes memory for the values of parts of a body, until the result is dropped.
-pub fn room<'a>(app: &Shared, parts: impl IntoIterator<Item = &'a [u8]>) -> Result<Held> {
-    let mut held = Held::of(app, Bytes::new());
+pub fn room<'a>(app: &Shared, parts: impl IntoIterator<Item = &'a [u8]>) -> Result<RequestBody> {
+    let mut held = RequestBody::of(app, Bytes::new());
     held.grow(bytes_of(app, parts)?)?;
     Ok(held)
 }
@@ -71,39 +71,39 @@ pub fn parameters(params: &[Json]) -> CoreResult<Vec<Value>> {
 
 /// An array of which at most `MAX` items are kept. Further items are parsed and counted only.
 #[derive(Debug)]
-pub struct Few<T, const MAX: usize> {
+pub struct BoundedList<T, const MAX: usize> {
     items: Vec<T>,
     sent: usize,
 }
 
-impl<T, const MAX: usize> Few<T, MAX> {
+impl<T, const MAX: usize> BoundedList<T, MAX> {
     /// Returns all items, or the number that was sent if that is more than `MAX`.
     pub fn all(self) -> std::result::Result<Vec<T>, usize> {
         if self.sent > MAX { Err(self.sent) } else { Ok(self.items) }
     }
 }
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Few<T, MAX> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedList<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
         struct Items<T, const MAX: usize>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
-            type Value = Few<T, MAX>;
+            type Value = BoundedList<T, MAX>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a sequence")
             }
 
             fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> std::result::Result<Self::Value, S::Error> {
-                let mut few = Few { items: Vec::new(), sent: 0 };
-                while few.sent < MAX {
-                    let Some(item) = seq.next_element()? else { return Ok(few) };
-                    few.items.push(item);
-                    few.sent += 1;
+                let mut list = BoundedList { items: Vec::new(), sent: 0 };
+                while list.sent < MAX {
+                    let Some(item) = seq.next_element()? else { return Ok(list) };
+                    list.items.push(item);
+                    list.sent += 1;
                 }
                 while seq.next_element::<IgnoredAny>()?.is_some() {
-                    few.sent += 1;
+                    list.sent += 1;
                 }
-                Ok(few)
+                Ok(list)
             }
         }
         from.deserialize_seq(Items(PhantomData))
@@ -116,14 +116,17 @@ mod tests {
 
     #[test]
     fn an_array_keeps_few_of_many_items_and_knows_how_many_there_were() {
-        let few: Few<u8, 3> = serde_json::from_str("[1,2,3]").unwrap();
-        assert_eq!(few.all(), Ok(vec![1, 2, 3]));
-        let few: Few<u8, 3> = serde_json::from_str(r#"[1,2,3,"any",{"thing":[]}]"#).unwrap();
-        assert_eq!(few.items, [1, 2, 3]);
-        assert_eq!(few.all(), Err(5));
-        serde_json::from_str::<Few<u8, 3>>("[1,2,3,4").unwrap_err();
-        let error = serde_json::from_str::<Few<u8, 3>>("7").unwrap_err();
-        assert_eq!(crate::asked::in_words(&error), "an array expected, integer `7` found at line 1 column 1");
+        let list: BoundedList<u8, 3> = serde_json::from_str("[1,2,3]").unwrap();
+        assert_eq!(list.all(), Ok(vec![1, 2, 3]));
+        let list: BoundedList<u8, 3> = serde_json::from_str(r#"[1,2,3,"any",{"thing":[]}]"#).unwrap();
+        assert_eq!(list.items, [1, 2, 3]);
+        assert_eq!(list.all(), Err(5));
+        serde_json::from_str::<BoundedList<u8, 3>>("[1,2,3,4").unwrap_err();
+        let error = serde_json::from_str::<BoundedList<u8, 3>>("7").unwrap_err();
+        assert_eq!(
+            crate::input::plain_message(&error),
+            "an array expected, integer `7` found at line 1 column 1"
+        );
     }
 
     #[test]

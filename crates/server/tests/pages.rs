@@ -320,7 +320,7 @@ fn the_site_finds_published_notes_and_reveals_no_others() {
 
 struct FolderPart;
 
-impl server::Part for FolderPart {
+impl server::Component for FolderPart {
     fn name(&self) -> &'static str {
         "folders"
     }
@@ -343,7 +343,7 @@ impl server::Part for FolderPart {
 fn only_admins_see_how_much_is_private() {
     let _limit = testkit::limit(60);
     let running =
-        TestServer::with_options("pages-figures", |options| options.parts = vec![Arc::new(FolderPart)]);
+        TestServer::with_options("pages-figures", |options| options.components = vec![Arc::new(FolderPart)]);
     let site = Site(running);
     let (reader, admin) = (site.key("reader", Scope::Read), site.key("admin", Scope::Admin));
     for (key, sees) in [(&reader, false), (&admin, true)] {

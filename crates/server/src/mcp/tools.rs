@@ -15,10 +15,10 @@ use types::{Error, Kind, Principal, ROW_ID, RowId, name};
 
 use super::schema;
 use crate::app::Shared;
-use crate::asked;
 use crate::definition;
 use crate::failure::{Failure, Result};
-use crate::routes::{read, search};
+use crate::input;
+use crate::routes::{rows, search};
 use crate::values;
 use wire::out;
 
@@ -36,27 +36,27 @@ pub struct Call<'a> {
 }
 
 /// The answer of a tool.
-pub struct Said {
+pub struct ToolAnswer {
     /// The answer for clients that read only text.
     pub text: String,
     pub value: Json,
 }
 
-impl Said {
-    fn json(value: Json) -> Said {
-        Said { text: value.to_string(), value }
+impl ToolAnswer {
+    fn json(value: Json) -> ToolAnswer {
+        ToolAnswer { text: value.to_string(), value }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tables {
+struct TablesArguments {
     name: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Searching {
+struct SearchArguments {
     query: String,
     #[serde(default)]
     tables: Vec<String>,
@@ -68,7 +68,7 @@ struct Searching {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Statement {
+struct SqlArguments {
     sql: String,
     #[serde(default)]
     params: Vec<Json>,
@@ -78,7 +78,7 @@ struct Statement {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asking {
+struct AskArguments {
     question: String,
     #[serde(default)]
     sources: Vec<String>,
@@ -87,17 +87,17 @@ struct Asking {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Getting {
+struct GetArguments {
     table: Option<String>,
     key: Option<Json>,
     note: Option<String>,
 }
 
 impl Call<'_> {
-    pub fn tables(&self, arguments: JsonObject) -> Result<Said> {
-        let asked: Tables = read_arguments(arguments)?;
+    pub fn tables(&self, arguments: JsonObject) -> Result<ToolAnswer> {
+        let arguments: TablesArguments = read_arguments(arguments)?;
         let view = self.app.engine.view(self.principal)?;
-        let tables = match &asked.name {
+        let tables = match &arguments.name {
             Some(name) => vec![view.table(name)?],
             None => view.tables(),
         };
@@ -117,47 +117,48 @@ impl Call<'_> {
         if tables.len() > TABLES_MAX {
             answer["more"] = json!(tables.len() - TABLES_MAX);
         }
-        Ok(Said::json(answer))
+        Ok(ToolAnswer::json(answer))
     }
 
-    pub async fn search(&self, arguments: JsonObject) -> Result<Said> {
-        let asked: Searching = read_arguments(arguments)?;
+    pub async fn search(&self, arguments: JsonObject) -> Result<ToolAnswer> {
+        let arguments: SearchArguments = read_arguments(arguments)?;
         let Some(searcher) = &self.app.options.search else {
             return Err(Error::not_found("this server was started without search").into());
         };
         let started = Instant::now();
-        let limit = within(asked.limit, schema::SEARCH_LIMIT_DEFAULT, schema::SEARCH_LIMIT_MAX, "limit")?;
+        let limit = within(arguments.limit, schema::SEARCH_LIMIT_DEFAULT, schema::SEARCH_LIMIT_MAX, "limit")?;
         let request = query::search::Request {
-            tables: asked.tables,
-            filter: asked.filter,
+            tables: arguments.tables,
+            filter: arguments.filter,
             // Without `fields` a hit has its snippets only; `get` returns the full texts.
-            brief: asked.fields.is_none(),
-            fields: asked.fields,
+            brief: arguments.fields.is_none(),
+            fields: arguments.fields,
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
-            deadline: Some(deadline(asked.deadline_ms)?),
-            ..query::search::Request::new(asked.query)
+            deadline: Some(deadline(arguments.deadline_ms)?),
+            ..query::search::Request::new(arguments.query)
         };
         let found = searcher.run(self.principal, request).await?;
-        let bytes = search::written(&found, false, started)?;
+        let bytes = search::answer_json(&found, false, started)?;
         if bytes.len() > ANSWER_BYTES_MAX {
             return Err(too_long("name the columns to show as `fields`, or ask for fewer rows"));
         }
         let answer: Json = serde_json::from_slice(&bytes)
             .map_err(|e| Error::internal(format!("an answer is no JSON: {e}")))?;
-        Ok(Said::json(answer))
+        Ok(ToolAnswer::json(answer))
     }
 
-    pub async fn sql(&self, arguments: JsonObject) -> Result<Said> {
-        let asked: Statement = read_arguments(arguments)?;
-        let rows_max = within(asked.rows_max, schema::SQL_ROWS_DEFAULT, schema::SQL_ROWS_MAX, "rows_max")?;
+    pub async fn sql(&self, arguments: JsonObject) -> Result<ToolAnswer> {
+        let arguments: SqlArguments = read_arguments(arguments)?;
+        let rows_max =
+            within(arguments.rows_max, schema::SQL_ROWS_DEFAULT, schema::SQL_ROWS_MAX, "rows_max")?;
         let limits = Limits {
-            deadline: Some(deadline(asked.deadline_ms)?),
+            deadline: Some(deadline(arguments.deadline_ms)?),
             rows_max: Some(rows_max),
             overflow: Overflow::Truncate,
         };
-        let params = values::parameters(&asked.params)?;
+        let params = values::parameters(&arguments.params)?;
         let view = self.app.engine.view(self.principal)?;
-        let mut rows = self.app.sql.read(view, &asked.sql, params, limits).await?;
+        let mut rows = self.app.sql.read(view, &arguments.sql, params, limits).await?;
         let columns: Vec<Json> =
             rows.columns().into_iter().map(|c| json!({ "name": c.name, "type": c.data_type })).collect();
         let writer = out::json::Writer::new(rows.schema());
@@ -175,15 +176,15 @@ impl Call<'_> {
         let list: Json =
             serde_json::from_slice(&text).map_err(|e| Error::internal(format!("rows are no JSON: {e}")))?;
         let lsn = rows.lsn().0;
-        Ok(Said::json(
+        Ok(ToolAnswer::json(
             json!({ "columns": columns, "rows": list, "count": count, "truncated": rows.truncated(), "lsn": lsn }),
         ))
     }
 
-    pub async fn ask(&self, arguments: JsonObject) -> Result<Said> {
-        let asked: Asking = read_arguments(arguments)?;
-        let deadline = asked.deadline_ms.map(|ms| deadline(Some(ms))).transpose()?;
-        let question = Question { text: asked.question, sources: asked.sources, deadline };
+    pub async fn ask(&self, arguments: JsonObject) -> Result<ToolAnswer> {
+        let arguments: AskArguments = read_arguments(arguments)?;
+        let deadline = arguments.deadline_ms.map(|ms| deadline(Some(ms))).transpose()?;
+        let question = Question { text: arguments.question, sources: arguments.sources, deadline };
         let answer = self.app.ask.ask(self.principal, &question).await?;
         let sources: Vec<String> = answer
             .sources
@@ -194,18 +195,18 @@ impl Call<'_> {
             })
             .collect();
         let text = format!("{}\n\n(asked: {}; lsn {})", answer.answer, sources.join(", "), answer.lsn);
-        Ok(Said { text, value: json!(answer) })
+        Ok(ToolAnswer { text, value: json!(answer) })
     }
 
-    pub async fn get(&self, arguments: JsonObject) -> Result<Said> {
-        let asked: Getting = read_arguments(arguments)?;
+    pub async fn get(&self, arguments: JsonObject) -> Result<ToolAnswer> {
+        let arguments: GetArguments = read_arguments(arguments)?;
         let usage = || Error::invalid("one row is wanted").hint("give `table` and `key`, or `note`");
-        let is_note = asked.note.is_some();
-        let (table, key) = match asked {
-            Getting { note: Some(path), table: None, key: None } => {
+        let is_note = arguments.note.is_some();
+        let (table, key) = match arguments {
+            GetArguments { note: Some(path), table: None, key: None } => {
                 (self.app.options.site.clone().unwrap_or_else(|| VAULT.into()), Json::String(path))
             }
-            Getting { note: None, table: Some(table), key: Some(key) } => (table, key),
+            GetArguments { note: None, table: Some(table), key: Some(key) } => (table, key),
             _ => return Err(usage().into()),
         };
         let key = match key {
@@ -230,9 +231,10 @@ impl Call<'_> {
             let def = snapshot.def();
             let (row, visible) = look_up(&snapshot, filter.as_ref(), &key)?;
             let Some(row) = row else {
-                return Err(match is_note {
-                    true => no_note(&snapshot, visible.as_ref(), &key)?,
-                    false => read::no_row(def, &key),
+                return Err(if is_note {
+                    no_note(&snapshot, visible.as_ref(), &key)?
+                } else {
+                    rows::no_row(def, &key)
                 }
                 .into());
             };
@@ -242,7 +244,7 @@ impl Call<'_> {
             };
             let batch = snapshot.fetch(&[row], &projection)?;
             if batch.num_rows() == 0 {
-                return Err(read::no_row(def, &key).into());
+                return Err(rows::no_row(def, &key).into());
             }
             let mut text = Vec::new();
             out::json::Writer::new(projection.schema()).rows(&batch, &mut text);
@@ -254,7 +256,7 @@ impl Call<'_> {
             Ok(json!({ "table": name::short_table_name(&def.name), "row": row, "lsn": lsn }))
         };
         // This runs on a work thread, because a filter reads a column of the whole table.
-        Ok(Said::json(self.app.work.run(get).await??))
+        Ok(ToolAnswer::json(self.app.work.run(get).await??))
     }
 }
 
@@ -264,15 +266,19 @@ fn look_up(
     snapshot: &table::Snapshot,
     filter: Option<&engine::RowFilter>,
     key: &str,
-) -> Result<(Option<RowId>, Option<engine::Rows>)> {
+) -> Result<(Option<RowId>, Option<engine::VisibleRows>)> {
     let visible = filter.map(|filter| filter.rows(snapshot)).transpose()?;
-    let row = read::find(snapshot, key)?;
+    let row = rows::find(snapshot, key)?;
     let row = row.filter(|row| visible.as_ref().is_none_or(|rows| rows.contains(*row)));
     Ok((row, visible))
 }
 
 /// Returns the error for a missing note, with similar paths among the visible notes as a hint.
-fn no_note(snapshot: &table::Snapshot, visible: Option<&engine::Rows>, path: &str) -> types::Result<Error> {
+fn no_note(
+    snapshot: &table::Snapshot,
+    visible: Option<&engine::VisibleRows>,
+    path: &str,
+) -> types::Result<Error> {
     let error = Error::not_found(format!("there is no note `{}`", name::printable(path)));
     let Some(column) = snapshot.def().key_columns().next() else { return Ok(error) };
     let projection = snapshot.projection(&[ROW_ID, column.id])?;
@@ -286,9 +292,9 @@ fn no_note(snapshot: &table::Snapshot, visible: Option<&engine::Rows>, path: &st
             paths.extend(text.filter(|_| may_see).map(str::to_owned));
         }
     }
-    Ok(match engine::near::near(path, paths.iter().map(String::as_str)).as_slice() {
+    Ok(match engine::name_hints::similar_names(path, paths.iter().map(String::as_str)).as_slice() {
         [] => error.hint("`search` finds notes by their words"),
-        near => error.hint(engine::near::did_you_mean(near)),
+        near => error.hint(engine::name_hints::did_you_mean(near)),
     })
 }
 
@@ -298,21 +304,21 @@ fn column(column: &Json) -> Json {
 
 fn read_arguments<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
     serde_json::from_value(Json::Object(arguments)).map_err(|e| {
-        Error::invalid(format!("the arguments do not fit: {}", asked::in_words(&e)))
+        Error::invalid(format!("the arguments do not fit: {}", input::plain_message(&e)))
             .hint("tools/list has each tool's schema")
             .into()
     })
 }
 
-fn within(asked: Option<u64>, default: u64, max: u64, name: &str) -> Result<u64> {
-    match asked.unwrap_or(default) {
+fn within(value: Option<u64>, default: u64, max: u64, name: &str) -> Result<u64> {
+    match value.unwrap_or(default) {
         value if (1..=max).contains(&value) => Ok(value),
         value => Err(Error::invalid(format!("`{name}` is 1 to {max}, not {value}")).into()),
     }
 }
 
-fn deadline(asked: Option<u64>) -> Result<Duration> {
-    within(asked, schema::DEADLINE_MS, schema::DEADLINE_MS_MAX, "deadline_ms").map(Duration::from_millis)
+fn deadline(value: Option<u64>) -> Result<Duration> {
+    within(value, schema::DEADLINE_MS, schema::DEADLINE_MS_MAX, "deadline_ms").map(Duration::from_millis)
 }
 
 fn too_long(hint: &str) -> Failure {

@@ -9,7 +9,7 @@ fn list(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
 }
 
 /// Returns true if gzip is accepted, and with at least the quality of the plain bytes (RFC 9110, 12.5.3).
-pub fn takes_gzip(headers: &HeaderMap) -> bool {
+pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     let (mut gzip, mut identity, mut others) = (None, None, None);
     for part in list(headers, header::ACCEPT_ENCODING) {
         let (coding, quality) = match part.split_once(';') {
@@ -40,7 +40,7 @@ fn quality(text: &str) -> u32 {
 }
 
 /// Returns true if the client already has this version, by `If-None-Match`. It is compared weakly, as RFC 9110 demands.
-pub fn has(headers: &HeaderMap, etag: &str) -> bool {
+pub fn is_current(headers: &HeaderMap, etag: &str) -> bool {
     list(headers, header::IF_NONE_MATCH)
         .any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == etag)
 }

@@ -6,11 +6,11 @@
 use arrow::array::AsArray;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
-use query::search::{Found, Request};
+use query::search::{Request, SearchResult};
 use site::{Hit, Site, Vault};
 use types::{Kind, Principal, Scope, TableSet};
 
-use super::{not_yet, shown};
+use super::{page_response, rendering_response};
 use crate::app::App;
 use crate::failure::Failure;
 
@@ -31,22 +31,24 @@ pub fn words(app: &App, vault: &Vault, uri: &Uri) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-pub async fn answer(app: &App, words: String, request: &HeaderMap) -> Response {
+pub async fn answer(app: &App, words: String, headers: &HeaderMap) -> Response {
     let (Some(table), Some(search)) = (app.options.site.as_deref(), &app.options.search) else {
-        return not_yet();
+        return rendering_response();
     };
     let reader =
         Principal { name: "site".into(), scope: Scope::Read, tables: TableSet::Only(vec![table.to_owned()]) };
-    let sought = Request {
+    let request = Request {
         tables: vec![table.to_owned()],
         fields: Some(vec!["path".into()]),
         limit: HITS_MAX,
         ..Request::new(words.clone())
     };
-    let found = search.run(&reader, sought).await;
+    let found = search.run(&reader, request).await;
     let root = app.engine.root();
     let site = root.table(table).and_then(|table| root.derived(site::NAME, table.def().id));
-    let Some(site) = site.and_then(|position| position.published::<Site>()) else { return not_yet() };
+    let Some(site) = site.and_then(|position| position.published::<Site>()) else {
+        return rendering_response();
+    };
     let title = &site.vault.options().words.search;
     let (status, page) = match found {
         Ok(found) => (StatusCode::OK, site.vault.search_page(&words, found.total, &hits(&found))),
@@ -63,7 +65,7 @@ pub async fn answer(app: &App, words: String, request: &HeaderMap) -> Response {
             )
         }
     };
-    let mut response = shown(&page, request);
+    let mut response = page_response(&page, headers);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if status != StatusCode::OK {
         *response.status_mut() = status;
@@ -72,7 +74,7 @@ pub async fn answer(app: &App, words: String, request: &HeaderMap) -> Response {
 }
 
 /// Returns the paths of the hits with their snippets, best first.
-fn hits(found: &Found) -> Vec<Hit> {
+fn hits(found: &SearchResult) -> Vec<Hit> {
     let path = |hit: &query::search::Hit| {
         let rows = &found.tables.get(hit.table)?.rows;
         let paths = rows.column_by_name("path")?.as_string_opt::<i32>()?;

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use site::{Change, File, Options, Vault};
 
-use super::conditions::{Span, has, span, takes_gzip};
+use super::conditions::{Span, accepts_gzip, is_current, span};
 use super::*;
 
 fn headers(all: &[(HeaderName, &str)]) -> HeaderMap {
@@ -26,9 +26,9 @@ fn gzip_is_sent_to_those_who_take_it() {
         ("", false),
         ("gzipped", false),
     ] {
-        assert_eq!(takes_gzip(&headers(&[(header::ACCEPT_ENCODING, said)])), takes, "{said}");
+        assert_eq!(accepts_gzip(&headers(&[(header::ACCEPT_ENCODING, said)])), takes, "{said}");
     }
-    assert!(!takes_gzip(&HeaderMap::new()));
+    assert!(!accepts_gzip(&HeaderMap::new()));
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_version_is_known_by_its_tag() {
         ("\"aa\"", false),
         ("a", false),
     ] {
-        assert_eq!(has(&headers(&[(header::IF_NONE_MATCH, said)]), "\"a\""), known, "{said}");
+        assert_eq!(is_current(&headers(&[(header::IF_NONE_MATCH, said)]), "\"a\""), known, "{said}");
     }
 }
 
@@ -67,19 +67,19 @@ fn one_range_is_cut_and_nonsense_gets_everything() {
 #[test]
 fn routes_are_not_the_sites() {
     for path in ["/v1/tables", "/_/", "/_", "/health", "/openapi.json", "/mcp", "*"] {
-        assert!(!is_of_site(path), "{path}");
+        assert!(!is_site_path(path), "{path}");
     }
     for path in ["/", "/v10", "/_x", "/health-food", "/a/v1/b", "/%5F/"] {
-        assert!(is_of_site(path), "{path}");
+        assert!(is_site_path(path), "{path}");
     }
 }
 
 #[test]
 fn the_sites_options_leave_the_routes_alone() {
     let reserved = Options::default().reserved;
-    assert!(OF_ROUTES.iter().all(|first| reserved.contains(&(*first).to_owned())), "{reserved:?}");
+    assert!(ROUTE_SEGMENTS.iter().all(|first| reserved.contains(&(*first).to_owned())), "{reserved:?}");
     for route in crate::routes::ROUTES.iter().filter(|route| !matches!(route.path, "/" | "/{page}")) {
-        assert!(!is_of_site(route.path), "{}", route.path);
+        assert!(!is_site_path(route.path), "{}", route.path);
     }
 }
 
@@ -92,7 +92,7 @@ async fn an_answer_shares_the_bytes_of_its_page() {
     let vault = vault.apply([Change::Put(File { path: "a.md".into(), bytes: text.into(), modified: None })]);
     let page = vault.page("/a").unwrap();
     for (said, expected) in [("gzip", &page.gzip.as_ref().unwrap().bytes), ("identity", &page.plain.bytes)] {
-        let response = shown(page, &headers(&[(header::ACCEPT_ENCODING, said)]));
+        let response = page_response(page, &headers(&[(header::ACCEPT_ENCODING, said)]));
         assert_eq!(response.status(), StatusCode::OK);
         let mut body = response.into_body();
         let frame = http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();

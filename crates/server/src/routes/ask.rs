@@ -14,13 +14,13 @@ use serde_json::json;
 use types::{Error, Principal};
 
 use crate::app::Shared;
-use crate::asked;
 use crate::body;
 use crate::failure::{Failure, Result};
+use crate::input;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct QuestionBody {
     q: String,
     #[serde(default)]
     sources: Vec<String>,
@@ -76,6 +76,6 @@ fn written(event: types::Result<Event>) -> Bytes {
 async fn question(app: &Shared, request: Request<Body>) -> Result<Question> {
     let (parts, body) = request.into_parts();
     let mut held = body::read(app, &parts.headers, body).await?;
-    let asked: Asked = asked::body(&mut held, "question", r#"{"q":"is the disk nearly full?"}"#)?;
-    Ok(Question { text: asked.q, sources: asked.sources, deadline: asked::deadline(asked.deadline_ms)? })
+    let asked: QuestionBody = input::body(&mut held, "question", r#"{"q":"is the disk nearly full?"}"#)?;
+    Ok(Question { text: asked.q, sources: asked.sources, deadline: input::deadline(asked.deadline_ms)? })
 }

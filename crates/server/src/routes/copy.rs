@@ -11,18 +11,18 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use engine::Engine;
 use http::Request;
-use query::files::{self, Copy, Format, Input, Loaded, Place, What};
+use query::files::{self, Copy, CopyDirection, CopyEndpoint, Format, Input, LoadSummary};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use types::{Error, Kind, Principal, Result as CoreResult, TableDef};
 
-use super::incoming::{self, Incoming};
+use super::incoming::{self, BodyReader};
 use super::{json, milliseconds};
 use crate::app::Shared;
-use crate::asked;
 use crate::content::{self, Encoding};
 use crate::failure::Result;
+use crate::input;
 use crate::options::Options;
 
 /// Limits the resources of concurrent copies, and counts them.
@@ -93,7 +93,7 @@ impl Copies {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct CopyQuery {
     sql: String,
 }
 
@@ -104,25 +104,25 @@ pub async fn copy(
 ) -> Result<Response> {
     let started = Instant::now();
     let (parts, body) = request.into_parts();
-    let asked: Asked = asked::query(&parts.uri)?;
-    let Some(copy) = app.sql.copy_of(&asked.sql)? else {
+    let params: CopyQuery = input::query(&parts.uri)?;
+    let Some(copy) = app.sql.parse_copy(&params.sql)? else {
         return Err(Error::invalid("here is only COPY … FROM STDIN")
             .hint("send other statements to POST /v1/sql")
             .into());
     };
-    let What::From { table, .. } = &copy.what else {
+    let CopyDirection::From { table, .. } = &copy.direction else {
         return Err(Error::invalid("rows that go out have another way")
             .hint("send COPY … TO STDOUT to POST /v1/sql")
             .into());
     };
-    if let Place::File(_) = copy.place {
+    if let CopyEndpoint::File(_) = copy.endpoint {
         return Err(files::forbidden().into());
     }
     let encoding = Encoding::of(&parts.headers)?;
     let def = app.engine.view(&principal)?.table(table)?.def().clone();
     let place = app.copies.place_in().await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
-    let job = Job {
+    let job = CopyJob {
         engine: app.engine.clone(),
         principal,
         copy,
@@ -142,7 +142,7 @@ pub async fn copy(
     let loaded = match read.await? {
         (Ok(loaded), _) => loaded,
         // If the body broke off, its reader knows only that no more bytes come, so the reason is reported instead.
-        (Err(error), Some(broken)) => return Err(broken.told(&error)),
+        (Err(error), Some(broken)) => return Err(broken.with_context_of(&error)),
         (Err(error), None) => return Err(error.into()),
     };
     app.telemetry.rows_in.fetch_add(loaded.count, Relaxed);
@@ -153,7 +153,7 @@ pub async fn copy(
     })))
 }
 
-struct Job {
+struct CopyJob {
     engine: Engine,
     principal: Arc<Principal>,
     copy: Copy,
@@ -161,15 +161,15 @@ struct Job {
     spool: Spool,
 }
 
-impl Job {
-    fn run(mut self, input: Incoming, encoding: Encoding) -> CoreResult<Loaded> {
-        let What::From { columns, .. } = &self.copy.what else {
+impl CopyJob {
+    fn run(mut self, input: BodyReader, encoding: Encoding) -> CoreResult<LoadSummary> {
+        let CopyDirection::From { columns, .. } = &self.copy.direction else {
             return Err(Error::internal("rows that come in go out"));
         };
-        let asker = input.asker();
+        let client = input.client();
         let plain = content::reader(encoding, input)?;
         let input = match self.copy.format {
-            Format::Parquet => Input::File(self.spool.take(&self.engine, plain)?),
+            Format::Parquet => Input::File(self.spool.store(&self.engine, plain)?),
             Format::Csv | Format::Ndjson => Input::Stream(plain),
         };
         let rows = files::read(&self.copy, &self.def, columns, input)?;
@@ -177,7 +177,7 @@ impl Job {
         files::load(rows, |batch| {
             // The first batch is always committed. Further commits are made only while the client still waits.
             if std::mem::replace(&mut begun, true) {
-                asker.check()?;
+                client.check()?;
             }
             files::commit(&self.engine, &self.principal, &self.def, batch)
         })
@@ -194,7 +194,7 @@ struct Spool {
 }
 
 impl Spool {
-    fn take(&mut self, engine: &Engine, mut from: Box<dyn Read + Send>) -> CoreResult<Arc<dyn vfs::File>> {
+    fn store(&mut self, engine: &Engine, mut from: Box<dyn Read + Send>) -> CoreResult<Arc<dyn vfs::File>> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let failed = |error| Error::io("keeping the file that is copied", error);
         let disk = &engine.env().disk;

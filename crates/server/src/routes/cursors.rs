@@ -16,14 +16,14 @@ use wire::text;
 use super::json;
 use super::write::version_of;
 use crate::app::Shared;
-use crate::asked;
 use crate::body;
 use crate::cursors::{self, Cursor, Expected};
 use crate::failure::{Failure, Result};
+use crate::input;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct CursorBody {
     row: Option<u64>,
     lsn: Option<u64>,
 }
@@ -43,7 +43,7 @@ pub async fn put(
     if held.bytes.len() > BODY_BYTES_MAX {
         return Err(Error::new(types::Kind::TooLarge, "a cursor is at most 4 KiB of JSON").into());
     }
-    let wanted: Wanted = asked::body(&mut held, "cursor", r#"{"row": 123} or {"lsn": 45}"#)?;
+    let wanted: CursorBody = input::body(&mut held, "cursor", r#"{"row": 123} or {"lsn": 45}"#)?;
     let view = app.engine.view(&principal)?;
     let snapshot = view.table(&table)?;
     let last = snapshot.next_row().0 - 1;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
-use engine::{NewColumn, Op, Resolved, Standing, Transaction, View};
+use engine::{MaterializerProgress, NewColumn, Op, Resolved, Transaction, View};
 use http::{Request, StatusCode};
 use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
@@ -15,7 +15,7 @@ use types::{AlterAction, Error, Kind, Lsn, Principal, TableDef, name};
 use super::json;
 use crate::app::Shared;
 use crate::body;
-use crate::definition::{self, Definition, IndexDefinition, Wanted};
+use crate::definition::{self, Definition, IndexDefinition, ParsedColumn};
 use crate::failure::Result;
 use crate::values;
 
@@ -55,7 +55,7 @@ fn shown(app: &Shared, table: &table::Snapshot) -> Json {
         });
     }
     shown["lsn"] = json!(table.lsn().0);
-    let standing = app.engine.standing(table);
+    let standing = app.engine.materializer_progress(table);
     if !standing.is_empty() {
         shown["derived"] = standing.iter().map(standing_shown).collect();
     }
@@ -63,7 +63,7 @@ fn shown(app: &Shared, table: &table::Snapshot) -> Json {
 }
 
 /// Returns the JSON of a materializer's progress in a table.
-fn standing_shown(standing: &Standing) -> Json {
+fn standing_shown(standing: &MaterializerProgress) -> Json {
     let mut shown = json!({
         "name": standing.materializer,
         "state": standing.state.name(),
@@ -90,7 +90,7 @@ pub async fn put(
     values::admit(&mut held)?;
     let wanted = Definition::parse(&held.bytes)?;
     let full_name = name::full_table_name(&table)?;
-    let patience = Patience::new();
+    let retries = RetryDeadline::new();
     loop {
         let seen = app.engine.root().lsn();
         let view = app.engine.view(&principal)?;
@@ -115,7 +115,7 @@ pub async fn put(
                 Ok(_) => {}
                 // Another request made or changed the table in the meantime, so the difference is computed again.
                 Err(e) if e.kind() == Kind::Conflict || may_race && e.kind() == Kind::Exists => {
-                    if !patience.newer_root(&app, seen).await {
+                    if !retries.wait_for_newer_root(&app, seen).await {
                         break;
                     }
                     continue;
@@ -130,22 +130,22 @@ pub async fn put(
 }
 
 /// A time limit for retries after conflicts with other writers. After it the request is refused as a conflict.
-pub struct Patience {
+pub struct RetryDeadline {
     end: tokio::time::Instant,
 }
 
-impl Patience {
+impl RetryDeadline {
     const MAX: Duration = Duration::from_secs(15);
 
     pub fn new() -> Self {
-        Patience { end: tokio::time::Instant::now() + Self::MAX }
+        RetryDeadline { end: tokio::time::Instant::now() + Self::MAX }
     }
 
     /// Waits until one of these tables, given by full names, or a view of such a name exists. Returns false after the time limit.
-    pub async fn made(&self, app: &Shared, tables: &[String]) -> bool {
+    pub async fn wait_for_tables(&self, app: &Shared, tables: &[String]) -> bool {
         let mut seen = app.engine.root().lsn();
-        while !is_any_there(app, tables) {
-            if !self.newer_root(app, seen).await {
+        while !any_exists(app, tables) {
+            if !self.wait_for_newer_root(app, seen).await {
                 return false;
             }
             seen = app.engine.root().lsn();
@@ -155,7 +155,7 @@ impl Patience {
 
     /// Waits until readers see a commit after `seen`. A change by another writer becomes visible once it is durable, which takes
     /// a while on a slow disk. Returns false after the time limit.
-    pub async fn newer_root(&self, app: &Shared, seen: Lsn) -> bool {
+    pub async fn wait_for_newer_root(&self, app: &Shared, seen: Lsn) -> bool {
         let mut pause = Duration::from_millis(1);
         while app.engine.root().lsn() <= seen {
             if tokio::time::Instant::now() >= self.end {
@@ -169,7 +169,7 @@ impl Patience {
 }
 
 /// Returns true if a table or view has one of these full names, visible to the client or not.
-pub fn is_any_there(app: &Shared, names: &[String]) -> bool {
+pub fn any_exists(app: &Shared, names: &[String]) -> bool {
     let root = app.engine.root();
     let is_one = |known: &str| names.iter().any(|name| name.to_lowercase() == known.to_lowercase());
     root.tables().any(|table| is_one(&table.def().name)) || root.views().any(|view| is_one(&view.name))
@@ -182,7 +182,7 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
         |what: String, hint: &str| Error::new(Kind::Schema, what).with("table", &def.name).hint(hint);
     let mut columns = Vec::new();
     let all = wanted.columns()?;
-    for Wanted { name, data_type, nullable, default, .. } in &all {
+    for ParsedColumn { name, data_type, nullable, default, .. } in &all {
         let Some(existing) = def.schema.column_named(name) else {
             let (name, data_type, default) = (name.clone(), data_type.clone(), default.clone());
             columns.push(NewColumn { name, data_type, nullable: *nullable, default });
@@ -224,15 +224,15 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
         }
     }
     let mut ops = Vec::new();
-    let mut then = def.clone();
+    let mut changed_def = def.clone();
     for column in &columns {
-        then.add_column(&column.name, &column.data_type, column.nullable, column.default.clone())?;
+        changed_def.add_column(&column.name, &column.data_type, column.nullable, column.default.clone())?;
     }
     let indexes = match &wanted.indexes {
-        Some(indexes) => indexes_changed(def, &then, indexes)?,
+        Some(indexes) => indexes_changed(def, &changed_def, indexes)?,
         None => None,
     };
-    let mut changes = definition::filled_by(&then, &all)?;
+    let mut changes = definition::input_changes(&changed_def, &all)?;
     if !columns.is_empty() {
         ops.push(Op::AddColumns { table: def.name.clone(), columns });
     }
@@ -243,19 +243,20 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
     let hot = wanted.hot()?.map(|to| AlterAction::SetHot { to });
     changes.extend([ttl, hot, partitions, sorts].into_iter().flatten());
     // Options come after the new columns, which they may name. Changes without effect are not committed.
-    if !changes.is_empty() && !is_as_said(def, &changes) {
+    if !changes.is_empty() && !has_no_effect(def, &changes) {
         ops.push(Op::AlterTable { table: def.name.clone(), changes });
     }
     Ok(ops)
 }
 
 /// Returns true if changes of options have no effect. A change that names a new column has one.
-fn is_as_said(def: &TableDef, changes: &[AlterAction]) -> bool {
+fn has_no_effect(def: &TableDef, changes: &[AlterAction]) -> bool {
     def.altered(changes).is_ok_and(|changed| changed.is_none())
 }
 
-/// Returns the operation that changes a table's indexes to `wanted`, if they differ. `then` is the table with its new columns.
-fn indexes_changed(def: &TableDef, then: &TableDef, wanted: &[IndexDefinition]) -> Result<Option<Op>> {
+/// Returns the operation that changes a table's indexes to `wanted`, if they differ. `changed_def` is the table with its new
+/// columns.
+fn indexes_changed(def: &TableDef, changed_def: &TableDef, wanted: &[IndexDefinition]) -> Result<Option<Op>> {
     let mut kept: Vec<&str> = Vec::new();
     let mut add = Vec::new();
     // A vault's own index stays even if the list lacks it, and the list may contain it as GET shows it.
@@ -265,8 +266,8 @@ fn indexes_changed(def: &TableDef, then: &TableDef, wanted: &[IndexDefinition]) 
             && def.indexes.iter().find(is_site).is_some_and(|own| wanted.name.as_ref() == Some(&own.name))
     };
     for wanted in wanted.iter().filter(|wanted| !is_own(wanted)) {
-        let new = wanted.understand()?;
-        let index = then.index_of(&new)?;
+        let new = wanted.parse()?;
+        let index = changed_def.index_of(&new)?;
         let same = |known: &&types::IndexDef| {
             (&known.kind, &known.columns, &known.options) == (&index.kind, &index.columns, &index.options)
                 && known.unique.is_some() == index.unique.is_some()
@@ -303,7 +304,7 @@ pub async fn commit(
     principal: &Principal,
     transaction: Transaction,
 ) -> types::Result<engine::Committed> {
-    let (sender, outcome) = outcome();
+    let (sender, outcome) = outcome_channel();
     app.engine.submit(principal, transaction, sender);
     outcome.await
 }
@@ -315,7 +316,7 @@ pub async fn commit_read(
     principal: &Principal,
     transaction: Transaction,
 ) -> types::Result<engine::Committed> {
-    let (sender, outcome) = outcome();
+    let (sender, outcome) = outcome_channel();
     app.engine.submit_read(view, principal, transaction, sender);
     outcome.await
 }
@@ -323,7 +324,7 @@ pub async fn commit_read(
 type Outcome = types::Result<engine::Committed>;
 
 /// Returns a callback for the outcome of a transaction, and a future that resolves with it.
-fn outcome() -> (impl FnOnce(Outcome) + Send + 'static, impl Future<Output = Outcome>) {
+fn outcome_channel() -> (impl FnOnce(Outcome) + Send + 'static, impl Future<Output = Outcome>) {
     let (sender, receiver) = oneshot::channel();
     let tell = move |result| {
         // The send fails if the client is gone. The commit stays.

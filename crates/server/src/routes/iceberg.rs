@@ -19,7 +19,7 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, Request, StatusCode, Uri, header};
-use lake::catalog::texts;
+use lake::catalog::string_map;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
@@ -29,11 +29,11 @@ use self::commit::Commit;
 use self::names::Ident;
 use self::problem::{Problem, Result};
 pub use self::service::Catalog;
-use self::state::What;
-use self::tables::{Loaded, Snapshots};
+use self::state::EntryKind;
+use self::tables::{LoadedMetadata, Snapshots};
 use super::{ROUTES, write};
 use crate::app::Shared;
-use crate::body::{self, Held};
+use crate::body::{self, RequestBody};
 use crate::content::Encoding;
 use crate::values;
 
@@ -42,7 +42,7 @@ pub const PREFIX: &str = "/iceberg/";
 
 /// The query parameters of all routes of the catalog. Unknown ones are ignored, since clients of other versions may send them.
 #[derive(Debug, Default, Deserialize)]
-struct Asked {
+struct CatalogQuery {
     parent: Option<String>,
     #[serde(rename = "pageToken")]
     page_token: Option<String>,
@@ -53,9 +53,9 @@ struct Asked {
     purge_requested: Option<String>,
 }
 
-impl Asked {
-    fn of(uri: &Uri) -> Result<Asked> {
-        let asked = axum::extract::Query::<Asked>::try_from_uri(uri);
+impl CatalogQuery {
+    fn of(uri: &Uri) -> Result<CatalogQuery> {
+        let asked = axum::extract::Query::<CatalogQuery>::try_from_uri(uri);
         asked.map(|asked| asked.0).map_err(|_| Problem::bad("the query string does not fit"))
     }
 
@@ -104,19 +104,19 @@ fn catalog(app: &Shared) -> Result<&Arc<Catalog>> {
 }
 
 /// Reads the JSON body of a request. The second result holds the memory of its values.
-async fn body_of<T: DeserializeOwned>(app: &Shared, request: Request<Body>) -> Result<(T, Held)> {
+async fn body_of<T: DeserializeOwned>(app: &Shared, request: Request<Body>) -> Result<(T, RequestBody)> {
     let (parts, body) = request.into_parts();
     let mut held = body::read(app, &parts.headers, body).await?;
     let encoding = parts.headers.get(header::CONTENT_ENCODING).map_or(Some(""), |value| value.to_str().ok());
     let encoding = encoding.and_then(Encoding::parse);
     let encoding = encoding.ok_or_else(|| Problem::bad("bodies come plain, as gzip or as zstd"))?;
-    write::unpacked(app, &mut held, encoding).await?;
+    write::decompress(app, &mut held, encoding).await?;
     values::admit(&mut held)?;
     let read = serde_json::from_slice(&held.bytes);
     Ok((read.map_err(|e| Problem::bad(format!("the body does not fit: {e}")))?, held))
 }
 
-fn nothing() -> Response {
+fn no_content() -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
@@ -125,7 +125,7 @@ fn answer(body: &Json) -> Response {
 }
 
 /// Returns the answer with a table or view. Its metadata is JSON text already and is copied without being parsed.
-fn loaded(loaded: Loaded, etag: Option<String>) -> Response {
+fn loaded(loaded: LoadedMetadata, etag: Option<String>) -> Response {
     let location = match loaded.metadata_location.as_str() {
         "" => Json::Null,
         location => location.into(),
@@ -140,7 +140,7 @@ fn loaded(loaded: Loaded, etag: Option<String>) -> Response {
 
 /// Returns the ETag of a loaded table, a hash of its location and metadata. The location alone would not do: a table that is
 /// dropped and made again begins with a metadata file of the same name.
-fn etag_of(loaded: &Loaded, snapshots: Snapshots) -> String {
+fn etag_of(loaded: &LoadedMetadata, snapshots: Snapshots) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(loaded.metadata_location.as_bytes()).update(b"\0").update(loaded.metadata.as_bytes());
     let hash = hasher.finalize().to_hex();
@@ -172,14 +172,14 @@ pub async fn config(State(app): State<Shared>) -> Result<Response> {
     Ok(answer(&json!({ "defaults": app.options.catalog_defaults, "overrides": {}, "endpoints": endpoints })))
 }
 
-type Who = Extension<Arc<Principal>>;
+type PrincipalExtension = Extension<Arc<Principal>>;
 
 pub async fn list_namespaces(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked = Asked::of(request.uri())?;
+    let asked = CatalogQuery::of(request.uri())?;
     let parent = asked.parent.as_deref().filter(|parent| !parent.is_empty()).map(names::namespace);
     let found = catalog(&app)?.run(move |c| c.namespaces(&principal, &parent.unwrap_or_default())).await?;
     let (page, next) = asked.page(found, |namespace| namespace.join("\u{1f}"))?;
@@ -195,50 +195,50 @@ struct NewNamespace {
 
 pub async fn create_namespace(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (asked, _held): (NewNamespace, Held) = body_of(&app, request).await?;
-    let properties = texts(&asked.properties, "a property")?;
-    let told = json!({ "namespace": asked.namespace, "properties": properties });
+    let (asked, _held): (NewNamespace, RequestBody) = body_of(&app, request).await?;
+    let properties = string_map(&asked.properties, "a property")?;
+    let result = json!({ "namespace": asked.namespace, "properties": properties });
     catalog(&app)?.run(move |c| c.create_namespace(&principal, &asked.namespace, &properties)).await?;
-    Ok(answer(&told))
+    Ok(answer(&result))
 }
 
 pub async fn namespace(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path(namespace): Path<String>,
 ) -> Result<Response> {
     let catalog = catalog(&app)?;
     let namespace = names::namespace(&namespace);
-    let (told, location) = (namespace.clone(), catalog.store.namespace_location(&namespace));
+    let (name, location) = (namespace.clone(), catalog.store.namespace_location(&namespace));
     let known = catalog.run(move |c| c.namespace(&c.state(), &principal, &namespace)).await?;
     let mut properties = known.map(|known| known.entry.properties).unwrap_or_default();
     // Trino chooses the location of a new table below this one. Without it Trino makes the table at once, and then refuses it
     // because its directory is not empty: it contains the metadata file.
     properties.entry("location").or_insert_with(|| location.into());
-    Ok(answer(&json!({ "namespace": told, "properties": properties })))
+    Ok(answer(&json!({ "namespace": name, "properties": properties })))
 }
 
 pub async fn has_namespace(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path(namespace): Path<String>,
 ) -> Result<Response> {
     let namespace = names::namespace(&namespace);
     catalog(&app)?.run(move |c| c.namespace(&c.state(), &principal, &namespace)).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
 pub async fn drop_namespace(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path(namespace): Path<String>,
 ) -> Result<Response> {
     let namespace = names::namespace(&namespace);
     catalog(&app)?.run(move |c| c.drop_namespace(&principal, &namespace)).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
 #[derive(Debug, Deserialize)]
@@ -251,16 +251,16 @@ struct Properties {
 
 pub async fn update_namespace(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path(namespace): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (asked, _held): (Properties, Held) = body_of(&app, request).await?;
-    let (removals, updates) = (asked.removals.unwrap_or_default(), texts(&asked.updates, "a property")?);
+    let (asked, _held): (Properties, RequestBody) = body_of(&app, request).await?;
+    let (removals, updates) = (asked.removals.unwrap_or_default(), string_map(&asked.updates, "a property")?);
     let namespace = names::namespace(&namespace);
     let update = move |c: &Catalog| c.update_namespace(&principal, &namespace, &removals, &updates);
-    let told = catalog(&app)?.run(update).await?;
-    Ok(answer(&json!({ "updated": told.updated, "removed": told.removed, "missing": told.missing })))
+    let result = catalog(&app)?.run(update).await?;
+    Ok(answer(&json!({ "updated": result.updated, "removed": result.removed, "missing": result.missing })))
 }
 
 async fn list(
@@ -268,12 +268,12 @@ async fn list(
     principal: Arc<Principal>,
     namespace: String,
     uri: &Uri,
-    what: What,
+    kind: EntryKind,
 ) -> Result<Response> {
-    let asked = Asked::of(uri)?;
+    let asked = CatalogQuery::of(uri)?;
     let namespace = names::namespace(&namespace);
     let of = namespace.clone();
-    let found = catalog(&app)?.run(move |c| c.list(&principal, &namespace, what)).await?;
+    let found = catalog(&app)?.run(move |c| c.list(&principal, &namespace, kind)).await?;
     let (page, next) = asked.page(found, String::clone)?;
     let identifiers: Vec<Json> = page.iter().map(|name| json!({ "namespace": of, "name": name })).collect();
     Ok(answer(&json!({ "identifiers": identifiers, "next-page-token": next })))
@@ -281,36 +281,36 @@ async fn list(
 
 pub async fn list_tables(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path(namespace): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    list(app, principal, namespace, request.uri(), What::Table).await
+    list(app, principal, namespace, request.uri(), EntryKind::Table).await
 }
 
 pub async fn list_views(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path(namespace): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    list(app, principal, namespace, request.uri(), What::View).await
+    list(app, principal, namespace, request.uri(), EntryKind::View).await
 }
 
 /// Returns the identifier of a new table or view, whose name is in the body.
-fn named(namespace: &str, body: &Json) -> Result<Ident> {
+fn ident_in_body(namespace: &str, body: &Json) -> Result<Ident> {
     let name = body["name"].as_str().ok_or_else(|| Problem::bad("`name` is missing"))?;
     Ok(Ident::new(names::namespace(namespace), name))
 }
 
 pub async fn create_table(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path(namespace): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (body, _held): (Json, Held) = body_of(&app, request).await?;
-    let ident = named(&namespace, &body)?;
+    let (body, _held): (Json, RequestBody) = body_of(&app, request).await?;
+    let ident = ident_in_body(&namespace, &body)?;
     let made = catalog(&app)?.run(move |c| c.create(&principal, &ident, &body)).await?;
     let etag = (!made.metadata_location.is_empty()).then(|| etag_of(&made, Snapshots::All));
     Ok(loaded(made, etag))
@@ -318,12 +318,12 @@ pub async fn create_table(
 
 pub async fn register_table(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path(namespace): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (body, _held): (Json, Held) = body_of(&app, request).await?;
-    let ident = named(&namespace, &body)?;
+    let (body, _held): (Json, RequestBody) = body_of(&app, request).await?;
+    let ident = ident_in_body(&namespace, &body)?;
     let made = catalog(&app)?.run(move |c| c.register(&principal, &ident, &body)).await?;
     let etag = etag_of(&made, Snapshots::All);
     Ok(loaded(made, Some(etag)))
@@ -331,11 +331,11 @@ pub async fn register_table(
 
 pub async fn load_table(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path((namespace, table)): Path<(String, String)>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked = Asked::of(request.uri())?;
+    let asked = CatalogQuery::of(request.uri())?;
     let snapshots = match asked.snapshots.as_deref() {
         None | Some("all") => Snapshots::All,
         Some("refs") => Snapshots::Refs,
@@ -355,21 +355,21 @@ pub async fn load_table(
 
 pub async fn has_table(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path((namespace, table)): Path<(String, String)>,
 ) -> Result<Response> {
     let ident = Ident::new(names::namespace(&namespace), table);
     catalog(&app)?.run(move |c| c.find(&c.state(), &principal, &ident).map(drop)).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
 pub async fn commit_table(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path((namespace, table)): Path<(String, String)>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (body, _held): (Json, Held) = body_of(&app, request).await?;
+    let (body, _held): (Json, RequestBody) = body_of(&app, request).await?;
     let commit = Commit::parse(Ident::new(names::namespace(&namespace), table), &body)?;
     let made = catalog(&app)?.commit_all(principal, vec![commit]).await?;
     let made = made.into_iter().next().ok_or_else(|| Error::internal("a commit without a table"))?;
@@ -379,30 +379,30 @@ pub async fn commit_table(
 
 pub async fn drop_table(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path((namespace, table)): Path<(String, String)>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let purge = Asked::switch(&Asked::of(request.uri())?.purge_requested, "purgeRequested")?;
+    let purge = CatalogQuery::switch(&CatalogQuery::of(request.uri())?.purge_requested, "purgeRequested")?;
     let ident = Ident::new(names::namespace(&namespace), table);
     catalog(&app)?.run(move |c| c.drop(&principal, &ident, purge)).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
 /// Accepts the metrics of a client's scan or commit, so that clients do not complain, and discards them.
 pub async fn report_metrics(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path((namespace, table)): Path<(String, String)>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (report, _held): (Json, Held) = body_of(&app, request).await?;
+    let (report, _held): (Json, RequestBody) = body_of(&app, request).await?;
     if !report["report-type"].is_string() {
         return Err(Problem::bad("`report-type` is missing"));
     }
     let ident = Ident::new(names::namespace(&namespace), table);
     catalog(&app)?.run(move |c| c.find(&c.state(), &principal, &ident).map(drop)).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
 #[derive(Debug, Deserialize)]
@@ -415,56 +415,56 @@ async fn rename(
     app: Shared,
     principal: Arc<Principal>,
     request: Request<Body>,
-    what: What,
+    kind: EntryKind,
 ) -> Result<Response> {
-    let (asked, _held): (Rename, Held) = body_of(&app, request).await?;
-    let rename = move |c: &Catalog| c.rename(&principal, &asked.source, &asked.destination, what);
+    let (asked, _held): (Rename, RequestBody) = body_of(&app, request).await?;
+    let rename = move |c: &Catalog| c.rename(&principal, &asked.source, &asked.destination, kind);
     catalog(&app)?.run(rename).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
 pub async fn rename_table(
     State(app): State<Shared>,
-    Extension(who): Who,
+    Extension(who): PrincipalExtension,
     request: Request<Body>,
 ) -> Result<Response> {
-    rename(app, who, request, What::Table).await
+    rename(app, who, request, EntryKind::Table).await
 }
 
 pub async fn rename_view(
     State(app): State<Shared>,
-    Extension(who): Who,
+    Extension(who): PrincipalExtension,
     request: Request<Body>,
 ) -> Result<Response> {
-    rename(app, who, request, What::View).await
+    rename(app, who, request, EntryKind::View).await
 }
 
 pub async fn commit_transaction(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (body, _held): (Json, Held) = body_of(&app, request).await?;
+    let (body, _held): (Json, RequestBody) = body_of(&app, request).await?;
     let commits = Commit::parse_all(&body)?;
     catalog(&app)?.commit_all(principal, commits).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
 pub async fn create_view(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path(namespace): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (body, _held): (Json, Held) = body_of(&app, request).await?;
-    let ident = named(&namespace, &body)?;
+    let (body, _held): (Json, RequestBody) = body_of(&app, request).await?;
+    let ident = ident_in_body(&namespace, &body)?;
     let made = catalog(&app)?.run(move |c| c.create_view(&principal, &ident, &body)).await?;
     Ok(loaded(made, None))
 }
 
 pub async fn load_view(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path((namespace, view)): Path<(String, String)>,
 ) -> Result<Response> {
     let ident = Ident::new(names::namespace(&namespace), view);
@@ -474,21 +474,21 @@ pub async fn load_view(
 
 pub async fn has_view(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path((namespace, view)): Path<(String, String)>,
 ) -> Result<Response> {
     let ident = Ident::new(names::namespace(&namespace), view);
     catalog(&app)?.run(move |c| c.find_view(&c.state(), &principal, &ident).map(drop)).await?;
-    Ok(nothing())
+    Ok(no_content())
 }
 
 pub async fn commit_view(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path((namespace, view)): Path<(String, String)>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (body, _held): (Json, Held) = body_of(&app, request).await?;
+    let (body, _held): (Json, RequestBody) = body_of(&app, request).await?;
     let ident = Ident::new(names::namespace(&namespace), view);
     let made = catalog(&app)?.run(move |c| c.commit_view(&principal, &ident, &body)).await?;
     Ok(loaded(made, None))
@@ -496,10 +496,10 @@ pub async fn commit_view(
 
 pub async fn drop_view(
     State(app): State<Shared>,
-    Extension(principal): Who,
+    Extension(principal): PrincipalExtension,
     Path((namespace, view)): Path<(String, String)>,
 ) -> Result<Response> {
     let ident = Ident::new(names::namespace(&namespace), view);
     catalog(&app)?.run(move |c| c.drop_view(&principal, &ident)).await?;
-    Ok(nothing())
+    Ok(no_content())
 }

@@ -18,7 +18,7 @@ use crate::failure::{Failure, Result};
 use crate::telemetry::Close;
 
 /// Maximum number of pieces of a body that are queued between its connection and the thread that reads it.
-const PARTS_WAITING: usize = 8;
+const PIECES_WAITING_MAX: usize = 8;
 /// Bytes that must arrive in each [`Options::body_time_max`](crate::Options::body_time_max).
 const SLOW_BYTES: usize = 1 << 20;
 
@@ -28,14 +28,14 @@ pub async fn read<T: Send + 'static, E: From<Error> + Send + 'static>(
     app: &Shared,
     body: Body,
     name: &str,
-    job: impl FnOnce(Incoming) -> Result<T, E> + Send + 'static,
+    job: impl FnOnce(BodyReader) -> Result<T, E> + Send + 'static,
 ) -> Result<(Result<T, E>, Option<Failure>)> {
-    let (sender, parts) = mpsc::channel(PARTS_WAITING);
+    let (sender, pieces) = mpsc::channel(PIECES_WAITING_MAX);
     let (done, mut outcome) = oneshot::channel();
-    let here = Arc::new(());
-    let asker = Asker(Arc::downgrade(&here));
+    let alive = Arc::new(());
+    let client = WaitingClient(Arc::downgrade(&alive));
     let thread = Class::Work.spawn(name, move || {
-        let input = Incoming { parts, part: Bytes::new(), ended: false, asker };
+        let input = BodyReader { pieces, piece: Bytes::new(), ended: false, client };
         let result = catch_unwind(AssertUnwindSafe(|| job(input)));
         let bug = |_| Err(Error::internal("reading a body met a bug of Polynya").into());
         // The send fails if nobody waits for the result any more.
@@ -47,19 +47,19 @@ pub async fn read<T: Send + 'static, E: From<Error> + Send + 'static>(
         result = &mut outcome => (result, None),
         fed = feed(app, body, sender) => (outcome.await, fed.err()),
     };
-    drop(here);
+    drop(alive);
     Ok((result.unwrap_or_else(|_| Err(Error::internal("a body was read without an answer").into())), broken))
 }
 
 /// The client that sent a body and waits for the answer.
 #[derive(Clone, Debug)]
-pub struct Asker(Weak<()>);
+pub struct WaitingClient(Weak<()>);
 
-impl Asker {
-    /// Makes a client that waits as long as `here` exists.
+impl WaitingClient {
+    /// Makes a client that waits as long as `alive` exists.
     #[cfg(test)]
-    pub fn of(here: &Arc<()>) -> Self {
-        Asker(Arc::downgrade(here))
+    pub fn of(alive: &Arc<()>) -> Self {
+        WaitingClient(Arc::downgrade(alive))
     }
 
     /// Fails once the client no longer waits.
@@ -72,14 +72,14 @@ impl Asker {
 }
 
 /// A piece of a body on its way to the reading thread.
-enum Part {
+enum BodyPiece {
     Data(Bytes),
     /// The end of a complete body. If the channel ends without it, the body was cut.
     End,
 }
 
 /// Passes the body on as it arrives, at the pace of its reader.
-async fn feed(app: &Shared, mut body: Body, sender: mpsc::Sender<Part>) -> Result<()> {
+async fn feed(app: &Shared, mut body: Body, sender: mpsc::Sender<BodyPiece>) -> Result<()> {
     let options = &app.options;
     let slow = || {
         app.telemetry.closed(Close::SlowBody);
@@ -106,41 +106,41 @@ async fn feed(app: &Shared, mut body: Body, sender: mpsc::Sender<Part>) -> Resul
         }
         app.telemetry.bytes_in.fetch_add(data.len() as u64, Relaxed);
         app.telemetry.ingest_bytes.fetch_add(data.len() as u64, Relaxed);
-        if sender.send(Part::Data(data)).await.is_err() {
+        if sender.send(BodyPiece::Data(data)).await.is_err() {
             // The reader has stopped early and already has its result.
             return Ok(());
         }
     }
     // The reader may have stopped.
-    let _ = sender.send(Part::End).await;
+    let _ = sender.send(BodyPiece::End).await;
     Ok(())
 }
 
 /// A body, for a thread to read from.
-pub struct Incoming {
-    parts: mpsc::Receiver<Part>,
-    part: Bytes,
+pub struct BodyReader {
+    pieces: mpsc::Receiver<BodyPiece>,
+    piece: Bytes,
     ended: bool,
-    asker: Asker,
+    client: WaitingClient,
 }
 
-impl Incoming {
-    pub fn asker(&self) -> Asker {
-        self.asker.clone()
+impl BodyReader {
+    pub fn client(&self) -> WaitingClient {
+        self.client.clone()
     }
 }
 
-impl Read for Incoming {
+impl Read for BodyReader {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        while self.part.is_empty() && !self.ended {
-            match self.parts.blocking_recv() {
-                Some(Part::Data(data)) => self.part = data,
-                Some(Part::End) => self.ended = true,
+        while self.piece.is_empty() && !self.ended {
+            match self.pieces.blocking_recv() {
+                Some(BodyPiece::Data(data)) => self.piece = data,
+                Some(BodyPiece::End) => self.ended = true,
                 None => return Err(io::Error::other(Error::new(Kind::Closed, "the body ended half way"))),
             }
         }
-        let count = self.part.len().min(bytes.len());
-        bytes[..count].copy_from_slice(&self.part.split_to(count));
+        let count = self.piece.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&self.piece.split_to(count));
         Ok(count)
     }
 }

@@ -1,9 +1,9 @@
-//! Routes of the lake. This file lands a table on request; [`watermarks`] reports progress, and [`shown`] lists a lake's
+//! Routes of the lake. This file lands a table on request; [`watermarks`] reports progress, and [`contents`] lists a lake's
 //! contents.
 
+pub mod contents;
 pub mod erase;
 pub mod maintain;
-pub mod shown;
 pub mod watermarks;
 
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use types::{Error, Kind, Principal, Scope, name};
 
 use super::json;
 use crate::app::Shared;
-use crate::asked;
 use crate::failure::Result;
+use crate::input;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct DeadlineQuery {
     deadline_ms: Option<u64>,
 }
 
@@ -35,7 +35,7 @@ const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
 /// Returns the time limit of a request, by default 60 s and at most 600 s.
 fn deadline(asked_ms: Option<u64>) -> Result<Duration> {
-    Ok(asked::deadline(asked_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX))
+    Ok(input::deadline(asked_ms)?.unwrap_or(DEADLINE).min(DEADLINE_MAX))
 }
 
 /// Lands the current rows of the table in the lake, and answers once they are there.
@@ -45,8 +45,8 @@ pub async fn commit(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: Asked = asked::query(request.uri())?;
-    let deadline = deadline(asked.deadline_ms)?;
+    let params: DeadlineQuery = input::query(request.uri())?;
+    let deadline = deadline(params.deadline_ms)?;
     let wanted = app.engine.view(&principal)?.table(&table)?;
     let short = name::short_table_name(&wanted.def().name).to_owned();
     check_followed(&app, &wanted)?;
@@ -68,7 +68,7 @@ pub async fn commit(
                 let look = move || Ok::<_, Error>((MissingChanges::at(&found, &wanted)?, is_there(&found)?));
                 let (lacks, is_there) = app.work.run(look).await??;
                 match lacks.any() {
-                    false if is_there => return shown(&position, &principal),
+                    false if is_there => return position_json(&position, &principal),
                     // The lake's files were removed from outside. Without new rows nothing else would notice, so the lake is
                     // rebuilt.
                     false if !is_rebuilt => {
@@ -81,13 +81,13 @@ pub async fn commit(
             app.engine.hurry(lake::NAME, id);
             // A log that takes no more writes takes no checkpoint either.
             if let Some(error) = app.engine.status().write_error {
-                return Err(told(error, &principal).into());
+                return Err(redacted(error, &principal).into());
             }
             if let Some(standing) = standing(&app, &wanted)
                 && standing.failures > failed_before + UNDER_WAY
                 && let Some(error) = standing.error
             {
-                return Err(told(error, &principal).into());
+                return Err(redacted(error, &principal).into());
             }
             // A failed step publishes nothing, so this also polls.
             let _ = tokio::time::timeout(FAILURE_EVERY, lsn.changed()).await;
@@ -115,7 +115,7 @@ fn is_there(position: &Position) -> types::Result<bool> {
 }
 
 /// Returns the error for a table that does not land. Only admins see paths and messages; others see the kind of the error.
-fn told(error: Error, principal: &Principal) -> Error {
+fn redacted(error: Error, principal: &Principal) -> Error {
     if principal.require(Scope::Admin).is_ok() {
         return error;
     }
@@ -131,12 +131,12 @@ fn check_followed(app: &Shared, table: &table::Snapshot) -> types::Result<()> {
         .hint("make it with `\"lake\": true`; `lake.enabled` decides for tables that do not say"))
 }
 
-fn standing(app: &Shared, table: &table::Snapshot) -> Option<engine::Standing> {
-    app.engine.standing(table).into_iter().find(|standing| standing.materializer == lake::NAME)
+fn standing(app: &Shared, table: &table::Snapshot) -> Option<engine::MaterializerProgress> {
+    app.engine.materializer_progress(table).into_iter().find(|standing| standing.materializer == lake::NAME)
 }
 
 /// Returns the JSON of the lake's position and size. Paths are shown to admins only.
-fn shown(position: &Position, principal: &Principal) -> Result<Json> {
+fn position_json(position: &Position, principal: &Principal) -> Result<Json> {
     let lake = position
         .published::<Lake>()
         .ok_or_else(|| Error::internal("what the lake has published is no lake"))?;
@@ -153,12 +153,11 @@ fn shown(position: &Position, principal: &Principal) -> Result<Json> {
     });
     if principal.require(Scope::Admin).is_ok() {
         // The path is for other programs on this machine, so it is absolute.
-        shown["metadata"] = match lake.store.is_remote() || lake.is_in_catalog() {
-            true => json!(lake.metadata_location()),
-            false => {
-                let path = lake.metadata_path();
-                json!(std::path::absolute(&path).unwrap_or(path))
-            }
+        shown["metadata"] = if lake.store.is_remote() || lake.is_in_catalog() {
+            json!(lake.metadata_location())
+        } else {
+            let path = lake.metadata_path();
+            json!(std::path::absolute(&path).unwrap_or(path))
         };
     }
     Ok(shown)

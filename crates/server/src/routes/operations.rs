@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
-use engine::State as Standing;
+use engine::MaterializerPhase;
 use http::{StatusCode, header};
 use serde_json::{Value as Json, json};
 use types::{Principal, TableSet};
@@ -75,7 +75,7 @@ pub async fn ready(State(app): State<Shared>, request: http::request::Parts) -> 
         }
         body["parts"]["archive"] = part(archive.error.is_none(), detail);
     }
-    for other in &app.options.parts {
+    for other in &app.options.components {
         let report = other.report();
         body["parts"][other.name()] = part(report.ok, report.detail);
     }
@@ -96,8 +96,8 @@ fn is_admin(app: &Shared, request: &http::request::Parts) -> bool {
 fn derived(app: &Shared) -> Json {
     let (mut building, mut failing, mut missing) = (0, 0, 0);
     for table in app.engine.root().tables() {
-        for standing in app.engine.standing(table) {
-            building += u64::from(standing.state == Standing::Building);
+        for standing in app.engine.materializer_progress(table) {
+            building += u64::from(standing.state == MaterializerPhase::Building);
             failing += u64::from(standing.error.is_some());
             missing = standing.missing.max(missing);
         }
@@ -117,7 +117,7 @@ pub async fn metrics(
     let admin = principal.require_unlimited().is_ok();
     let engine = principal.tables == TableSet::All;
     let rows = engine && view.searchables().iter().all(|table| view.row_filter(table).is_none());
-    let text = figures::text(&app, &view.tables(), figures::Sees { admin, engine, rows });
+    let text = figures::text(&app, &view.tables(), figures::Visibility { admin, engine, rows });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
-use engine::dead_letters::{self, Letter};
+use engine::dead_letters::{self, DeadLetter};
 use engine::{Mode, Op, Transaction};
 use http::{HeaderMap, HeaderValue, Request, header};
 use serde::{Deserialize, Serialize};
@@ -14,15 +14,15 @@ use serde_json::json;
 use types::{Error, Kind, Principal, name};
 use wire::{Limits, otlp};
 
-use super::define::{Patience, commit};
+use super::define::{RetryDeadline, commit};
 use super::write;
 use crate::app::Shared;
-use crate::asked;
 use crate::auth::Admitted;
 use crate::body;
 use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
+use crate::input;
 
 /// The table for logs of requests that name none.
 const TABLE: &str = "otel.logs";
@@ -32,7 +32,7 @@ const JSON: &str = "application/json";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct LogsQuery {
     table: Option<String>,
 }
 
@@ -53,11 +53,11 @@ pub async fn logs(
     let (parts, body) = request.into_parts();
     let media = media_of(&parts.headers)?;
     // Exporters expect errors in their own encoding.
-    match take(&app, &principal, &asker, parts, body, media).await {
-        Ok((taken, is_replayed)) => {
-            let mut answer = taken.answer(media);
+    match commit_logs(&app, &principal, &asker, parts, body, media).await {
+        Ok((outcome, is_replayed)) => {
+            let mut answer = outcome.answer(media);
             if is_replayed {
-                idempotency::replayed(answer.headers_mut());
+                idempotency::mark_replayed(answer.headers_mut());
             }
             Ok(answer)
         }
@@ -69,13 +69,13 @@ pub async fn logs(
 /// The result of an export: the number of rejected records and the first reason. Stored with the Idempotency-Key, if there is
 /// one.
 #[derive(Debug, Default, Deserialize, Serialize)]
-struct Taken {
+struct ExportOutcome {
     rejected: usize,
     why: String,
 }
 
 /// Returns the text about rejected records that are stored as dead letters, with the reason of the first.
-fn kept(refused: &[otlp::RefusedRecord], table: &str) -> String {
+fn kept_message(refused: &[otlp::RefusedRecord], table: &str) -> String {
     let table = dead_letters::table_of(table);
     let table = name::short_table_name(&table);
     refused
@@ -84,13 +84,13 @@ fn kept(refused: &[otlp::RefusedRecord], table: &str) -> String {
 }
 
 /// Returns the text about rejected records that could not be stored as dead letters.
-fn not_kept(refused: &[otlp::RefusedRecord], error: &Error) -> String {
+fn not_kept_message(refused: &[otlp::RefusedRecord], error: &Error) -> String {
     let first =
         refused.first().map_or_else(String::new, |of| format!("record {}: {}; ", of.record, of.reason));
     format!("{first}none of the kind is kept: {}", error.message())
 }
 
-impl Taken {
+impl ExportOutcome {
     /// Encodes an ExportLogsServiceResponse. It is empty unless records were rejected.
     fn answer(&self, media: Media) -> Response {
         match media {
@@ -111,16 +111,16 @@ impl Taken {
 
 /// Commits the valid records of an export, and the rejected ones as dead letters. Returns true beside the result if the request
 /// was committed before.
-async fn take(
+async fn commit_logs(
     app: &Shared,
     principal: &Arc<Principal>,
     asker: &Admitted,
     parts: http::request::Parts,
     body: Body,
     media: Media,
-) -> Result<(Taken, bool)> {
-    let asked: Asked = asked::query(&parts.uri)?;
-    let table = name::full_table_name(asked.table.as_deref().unwrap_or(TABLE))?;
+) -> Result<(ExportOutcome, bool)> {
+    let params: LogsQuery = input::query(&parts.uri)?;
+    let table = name::full_table_name(params.table.as_deref().unwrap_or(TABLE))?;
     let encoding = Encoding::of(&parts.headers)?;
     let key = Key::of_table(&parts.headers, asker, "POST logs", &table)?;
     let mut held = body::read(app, &parts.headers, body).await?;
@@ -131,18 +131,18 @@ async fn take(
         app.telemetry.paced.fetch_add(1, Relaxed);
         tokio::time::sleep(pause).await;
     }
-    write::unpacked(app, &mut held, encoding).await?;
+    write::decompress(app, &mut held, encoding).await?;
     let request: [&[u8]; 1] = [&held.bytes];
-    let known = || -> Result<Option<Taken>> {
+    let known = || -> Result<Option<ExportOutcome>> {
         let Some(key) = &key else { return Ok(None) };
         let Some(known) = key.find(&app.engine, &request)? else { return Ok(None) };
         let note = known.note.as_deref().unwrap_or_default();
-        let taken = serde_json::from_str(note)
+        let outcome = serde_json::from_str(note)
             .map_err(|e| Error::damaged(format!("the answer of an export that was remembered: {e}")))?;
-        Ok(Some(taken))
+        Ok(Some(outcome))
     };
-    if let Some(taken) = known()? {
-        return Ok((taken, true));
+    if let Some(outcome) = known()? {
+        return Ok((outcome, true));
     }
     app.telemetry.work_jobs.fetch_add(1, Relaxed);
     let bytes = held.bytes.clone();
@@ -152,18 +152,18 @@ async fn take(
     };
     let otlp::DecodedLogs { rows: batch, refused } = app.work.run(decode).await??;
     let rows = batch.num_rows();
-    let mut taken = Taken { rejected: refused.len(), why: String::new() };
+    let mut outcome = ExportOutcome { rejected: refused.len(), why: String::new() };
     if rows == 0 && refused.is_empty() {
-        return Ok((taken, false));
+        return Ok((outcome, false));
     }
-    let letters = refused.iter().map(|refused| Letter {
+    let letters = refused.iter().map(|refused| DeadLetter {
         at_row: Some(refused.record),
         column: None,
         reason: &refused.reason,
         raw: &refused.raw,
     });
-    let letters: Vec<Letter<'_>> = letters.collect();
-    let (patience, mut keeps) = (Patience::new(), !letters.is_empty());
+    let letters: Vec<DeadLetter<'_>> = letters.collect();
+    let (retries, mut keeps) = (RetryDeadline::new(), !letters.is_empty());
     loop {
         let root = app.engine.root();
         let seen = root.lsn();
@@ -174,29 +174,29 @@ async fn take(
         let table = own.as_ref().map_or(&table, |def| &def.name);
         let mut ops = Vec::new();
         if rows > 0 {
-            ops = engine::lacking(own.as_deref(), table, &otlp::COLUMNS, "time", "OTLP")?;
+            ops = engine::ensure_table_ops(own.as_deref(), table, &otlp::COLUMNS, "time", "OTLP")?;
             let mode = Mode::of_rows(own.as_deref());
             ops.push(Op::Insert { table: table.clone(), batch: batch.clone(), mode });
         }
         if keeps {
             let dead = def(&dead_letters::table_of(table));
             let keeping = dead_letters::check(table, own.as_deref())
-                .and_then(|()| dead_letters::keep(table, own.as_deref(), dead.as_deref(), &letters));
+                .and_then(|()| dead_letters::insert_ops(table, own.as_deref(), dead.as_deref(), &letters));
             match keeping {
                 Ok(keeping) => {
-                    taken.why = kept(&refused, table);
+                    outcome.why = kept_message(&refused, table);
                     ops.extend(keeping);
                 }
-                Err(error) => (keeps, taken.why) = (false, not_kept(&refused, &error)),
+                Err(error) => (keeps, outcome.why) = (false, not_kept_message(&refused, &error)),
             }
         }
         if ops.is_empty() {
-            return Ok((taken, false));
+            return Ok((outcome, false));
         }
         drop((root, view));
         let mut transaction = Transaction::new(ops);
         if let Some(key) = &key {
-            let note = serde_json::to_string(&taken).ok();
+            let note = serde_json::to_string(&outcome).ok();
             // If all records were rejected, the table itself may not exist.
             let its = if rows > 0 { table.clone() } else { dead_letters::table_of(table) };
             transaction = transaction.remember(key.remember(&request, vec![its], note));
@@ -204,24 +204,24 @@ async fn take(
         match commit(app, principal, transaction).await {
             Ok(_) => break,
             Err(error) if idempotency::is_repeated(&error) => {
-                if let Some(taken) = known()? {
-                    return Ok((taken, true));
+                if let Some(outcome) = known()? {
+                    return Ok((outcome, true));
                 }
-                if !patience.newer_root(app, seen).await {
+                if !retries.wait_for_newer_root(app, seen).await {
                     return Err(error.into());
                 }
             }
             // Another request made or changed the table at the same time.
-            Err(error) if error.kind() == Kind::Conflict && patience.newer_root(app, seen).await => {}
+            Err(error) if error.kind() == Kind::Conflict && retries.wait_for_newer_root(app, seen).await => {}
             // A key that may write the table may lack the right to write its dead letters.
             Err(error) if keeps && error.kind() == Kind::Forbidden => {
-                (keeps, taken.why) = (false, not_kept(&refused, &error));
+                (keeps, outcome.why) = (false, not_kept_message(&refused, &error));
             }
             Err(error) => return Err(error.into()),
         }
     }
     app.telemetry.rows_in.fetch_add(rows as u64, Relaxed);
-    Ok((taken, false))
+    Ok((outcome, false))
 }
 
 fn media_of(headers: &HeaderMap) -> Result<Media> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream;
 use http::{HeaderMap, HeaderValue, header};
 
-use super::Follows;
+use super::Endless;
 use crate::app::Shared;
 use crate::auth::Admitted;
 use crate::failure::{Failure, Result};
@@ -63,6 +63,6 @@ pub async fn live(State(app): State<Shared>, Extension(admitted): Extension<Admi
     );
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     let mut response = (headers, Body::from_stream(events)).into_response();
-    response.extensions_mut().insert(Follows);
+    response.extensions_mut().insert(Endless);
     response
 }

@@ -8,23 +8,23 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{Request, header};
-use query::search::{Found, Searched};
+use query::search::{SearchResult, SearchedTable};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use types::{Error, Kind, Principal, name};
 
 use super::milliseconds;
 use crate::app::Shared;
-use crate::asked;
-use crate::body::{self, Held};
+use crate::body::{self, RequestBody};
 use crate::failure::Result;
+use crate::input;
 use crate::values;
 use wire::out;
 
 /// The parameters of a search in the query string. Lists are separated by commas.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct InUrl {
+struct SearchQuery {
     q: Option<String>,
     mode: Option<String>,
     tables: Option<String>,
@@ -39,7 +39,7 @@ struct InUrl {
 /// The parameters of a search in a JSON body.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct SearchBody {
     q: Option<String>,
     mode: Option<String>,
     #[serde(default)]
@@ -69,17 +69,17 @@ pub async fn table(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked = in_url(&request)?;
+    let asked = from_url(&request)?;
     search(app, principal, Some(table), asked, None).await
 }
 
-pub async fn table_asked(
+pub async fn table_post(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (asked, held) = in_body(&app, request).await?;
+    let (asked, held) = from_body(&app, request).await?;
     search(app, principal, Some(table), asked, Some(held)).await
 }
 
@@ -88,26 +88,26 @@ pub async fn all(
     Extension(principal): Extension<Arc<Principal>>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked = in_url(&request)?;
+    let asked = from_url(&request)?;
     search(app, principal, None, asked, None).await
 }
 
-pub async fn all_asked(
+pub async fn all_post(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let (asked, held) = in_body(&app, request).await?;
+    let (asked, held) = from_body(&app, request).await?;
     search(app, principal, None, asked, Some(held)).await
 }
 
-fn in_url(request: &Request<Body>) -> Result<Asked> {
-    let asked: InUrl = asked::query(request.uri())?;
+fn from_url(request: &Request<Body>) -> Result<SearchBody> {
+    let asked: SearchQuery = input::query(request.uri())?;
     let list = |text: String| match text.trim() {
         "" => Vec::new(),
         text => text.split(',').map(|part| part.trim().to_owned()).collect(),
     };
-    Ok(Asked {
+    Ok(SearchBody {
         q: asked.q,
         mode: asked.mode,
         tables: asked.tables.map(list).unwrap_or_default(),
@@ -122,7 +122,7 @@ fn in_url(request: &Request<Body>) -> Result<Asked> {
 }
 
 /// Reads the JSON body of a search. The second result holds the memory of its values.
-async fn in_body(app: &Shared, request: Request<Body>) -> Result<(Asked, Held)> {
+async fn from_body(app: &Shared, request: Request<Body>) -> Result<(SearchBody, RequestBody)> {
     let (parts, body) = request.into_parts();
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
         return Err(Error::invalid("a POST says everything in its body")
@@ -130,14 +130,14 @@ async fn in_body(app: &Shared, request: Request<Body>) -> Result<(Asked, Held)> 
             .into());
     }
     let mut held = body::read(app, &parts.headers, body).await?;
-    Ok((asked::body(&mut held, "search", r#"{"q":"words","limit":10}"#)?, held))
+    Ok((input::body(&mut held, "search", r#"{"q":"words","limit":10}"#)?, held))
 }
 
-fn understand(table: Option<String>, asked: Asked) -> Result<query::search::Request> {
+fn to_request(table: Option<String>, asked: SearchBody) -> Result<query::search::Request> {
     match asked.mode.as_deref() {
         None | Some("keyword") => {}
         Some(mode @ ("vector" | "hybrid")) => {
-            return Err(Error::invalid(format!("mode `{mode}` is not there yet"))
+            return Err(Error::invalid(format!("mode `{mode}` is not supported yet"))
                 .hint("this version searches by keyword")
                 .into());
         }
@@ -172,7 +172,7 @@ fn understand(table: Option<String>, asked: Asked) -> Result<query::search::Requ
         params: values::parameters(&asked.params)?,
         limit: number(asked.limit.unwrap_or(LIMIT_DEFAULT)),
         offset: number(asked.offset.unwrap_or(0)),
-        deadline: asked::deadline(asked.deadline_ms)?,
+        deadline: input::deadline(asked.deadline_ms)?,
         ..query::search::Request::new(text)
     })
 }
@@ -181,23 +181,23 @@ async fn search(
     app: Shared,
     principal: Arc<Principal>,
     table: Option<String>,
-    asked: Asked,
-    held: Option<Held>,
+    asked: SearchBody,
+    held: Option<RequestBody>,
 ) -> Result<Response> {
     let started = Instant::now();
     let Some(search) = &app.options.search else {
         return Err(Error::not_found("this server was started without search").into());
     };
     let one = table.is_some();
-    let request = understand(table, asked)?;
+    let request = to_request(table, asked)?;
     // The parameters belong to the search now.
     drop(held);
     let found = search.run(&principal, request).await?;
     let lsn = found.lsn.0;
     let text = if found.hits.len() <= INLINE_ROWS_MAX {
-        written(&found, one, started)?
+        answer_json(&found, one, started)?
     } else {
-        app.work.run(move || written(&found, one, started)).await??
+        app.work.run(move || answer_json(&found, one, started)).await??
     };
     let headers = [
         (header::CONTENT_TYPE, "application/json".to_owned()),
@@ -207,7 +207,7 @@ async fn search(
 }
 
 /// Writes the JSON answer. `one` is true if the request was about one table.
-pub fn written(found: &Found, one: bool, started: Instant) -> Result<Vec<u8>> {
+pub fn answer_json(found: &SearchResult, one: bool, started: Instant) -> Result<Vec<u8>> {
     let rows: Vec<Vec<u8>> = found.tables.iter().map(|table| lines(&table.rows)).collect();
     let keys: Vec<Vec<Vec<u8>>> = found.tables.iter().map(|table| keys(&table.keys)).collect();
     let rows: Vec<Vec<&[u8]>> = rows.iter().map(|text| text.split(|b| *b == b'\n').collect()).collect();
@@ -262,7 +262,7 @@ pub fn written(found: &Found, one: bool, started: Instant) -> Result<Vec<u8>> {
     match found.tables.as_slice() {
         [table] if one => end["index"] = index(table),
         tables => {
-            let shown = |table: &Searched| {
+            let shown = |table: &SearchedTable| {
                 json!({
                     "table": name::short_table_name(&table.table.def().name),
                     "total": table.total,
@@ -280,10 +280,11 @@ pub fn written(found: &Found, one: bool, started: Instant) -> Result<Vec<u8>> {
 }
 
 /// Returns the number of searched rows, and how many of them were not in the index.
-fn index(table: &Searched) -> Json {
-    match table.scanned {
-        true => json!({ "rows": table.searched_rows, "scanned": true }),
-        false => json!({ "rows": table.searched_rows, "tail_rows": table.tail_rows }),
+fn index(table: &SearchedTable) -> Json {
+    if table.scanned {
+        json!({ "rows": table.searched_rows, "scanned": true })
+    } else {
+        json!({ "rows": table.searched_rows, "tail_rows": table.tail_rows })
     }
 }
 

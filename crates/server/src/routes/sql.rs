@@ -23,19 +23,19 @@ use serde_json::{Value as Json, json};
 use tokio::sync::OwnedSemaphorePermit;
 use types::{Error, Lsn, Principal, Result as CoreResult};
 
-use super::read::format_of;
+use super::rows::format_of;
 use super::{Unrecorded, milliseconds};
 use crate::app::Shared;
-use crate::asked;
 use crate::body;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
+use crate::input;
 use crate::values;
 use wire::out::{self, Format};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct SqlBody {
     sql: String,
     #[serde(default)]
     params: Vec<Json>,
@@ -68,8 +68,8 @@ pub async fn sql(
     let (parts, body) = request.into_parts();
     let format = format_of(&parts.headers);
     let mut held = body::read(&app, &parts.headers, body).await?;
-    let mut asked: Asked = asked::body(&mut held, "statement", r#"{"sql":"SELECT 1","params":[]}"#)?;
-    if let Some(copy) = app.sql.copy_of(&asked.sql)? {
+    let mut asked: SqlBody = input::body(&mut held, "statement", r#"{"sql":"SELECT 1","params":[]}"#)?;
+    if let Some(copy) = app.sql.parse_copy(&asked.sql)? {
         drop(held);
         return copy::out(app, &principal, &copy, &asked, started, connection).await;
     }
@@ -80,8 +80,8 @@ pub async fn sql(
         (Format::Json, rows_max) => (Some(rows_max.unwrap_or(JSON_ROWS_MAX)), Overflow::Truncate),
         (_, rows_max) => (rows_max, Overflow::Error),
     };
-    let limits = Limits { deadline: asked::deadline(asked.deadline_ms)?, rows_max, overflow };
-    let view = asked.as_of.take().map(|point| then(&app, &principal, &point)).transpose()?;
+    let limits = Limits { deadline: input::deadline(asked.deadline_ms)?, rows_max, overflow };
+    let view = asked.as_of.take().map(|point| view_at(&app, &principal, &point)).transpose()?;
     // The parameters belong to the statement now, whose memory has its own bound.
     drop(held);
     let answered = match view {
@@ -109,7 +109,7 @@ pub async fn sql(
 }
 
 /// Returns the view of the principal at a point in the past: an lsn or a time.
-fn then(app: &Shared, principal: &Principal, point: &Json) -> CoreResult<engine::View> {
+fn view_at(app: &Shared, principal: &Principal, point: &Json) -> CoreResult<engine::View> {
     let view = app.engine.view(principal)?;
     let unread = || {
         Error::invalid("`as_of` is neither an lsn nor a time")
@@ -132,13 +132,13 @@ fn then(app: &Shared, principal: &Principal, point: &Json) -> CoreResult<engine:
 
 async fn rows_answer(
     app: Shared,
-    rows: query::Rows,
+    rows: query::AnswerRows,
     format: Format,
     started: Instant,
     connection: Arc<Connection>,
 ) -> Result<Response> {
     let lsn = rows.lsn();
-    let mut encoder = Encoder::new(Form::Rows(out::Writer::new(format, rows.schema())?, format));
+    let mut encoder = Encoder::new(AnswerForm::Rows(out::Writer::new(format, rows.schema())?, format));
     encoder.begin(&rows.columns());
     let statement = Statement::new(app, rows, encoder, started);
     let headers = [(header::CONTENT_TYPE, format.media_type().to_owned()), (POLYNYA_LSN, lsn.to_string())];
@@ -148,7 +148,7 @@ async fn rows_answer(
 const POLYNYA_LSN: HeaderName = HeaderName::from_static("polynya-lsn");
 
 /// The rest of a long answer.
-enum Rest {
+enum AnswerRest {
     Head(Statement, Vec<u8>),
     Rows(Statement),
     /// The statement failed. The connection is broken, so that no client takes the answer for complete.
@@ -156,30 +156,30 @@ enum Rest {
     Nothing,
 }
 
-impl Rest {
-    async fn next(self, connection: &Connection) -> Option<(std::io::Result<Frame<Bytes>>, Rest)> {
+impl AnswerRest {
+    async fn next(self, connection: &Connection) -> Option<(std::io::Result<Frame<Bytes>>, AnswerRest)> {
         let mut statement = match self {
-            Rest::Head(statement, head) => return Some((data(head), Rest::Rows(statement))),
-            Rest::Rows(statement) if statement.ended => {
+            AnswerRest::Head(statement, head) => return Some((data(head), AnswerRest::Rows(statement))),
+            AnswerRest::Rows(statement) if statement.ended => {
                 let trailers = copy::trailers(&statement)?;
-                return Some((Ok(Frame::trailers(trailers)), Rest::Nothing));
+                return Some((Ok(Frame::trailers(trailers)), AnswerRest::Nothing));
             }
-            Rest::Rows(statement) => statement,
-            Rest::Broken => {
+            AnswerRest::Rows(statement) => statement,
+            AnswerRest::Broken => {
                 // The error in the last piece must reach the socket first: closing the connection would drop it.
                 tokio::task::yield_now().await;
                 while connection.is_blocked() {
                     tokio::time::sleep(BREAK_PAUSE).await;
                 }
-                return Some((Err(std::io::Error::other("the statement failed")), Rest::Nothing));
+                return Some((Err(std::io::Error::other("the statement failed")), AnswerRest::Nothing));
             }
-            Rest::Nothing => return None,
+            AnswerRest::Nothing => return None,
         };
         match statement.piece(PIECE_BYTES).await {
-            Ok(piece) => Some((data(piece), Rest::Rows(statement))),
+            Ok(piece) => Some((data(piece), AnswerRest::Rows(statement))),
             Err(failure) => {
-                let (last, whole) = statement.farewell(&failure);
-                Some((data(last), if whole { Rest::Nothing } else { Rest::Broken }))
+                let (last, whole) = statement.error_end(&failure);
+                Some((data(last), if whole { AnswerRest::Nothing } else { AnswerRest::Broken }))
             }
         }
     }
@@ -192,7 +192,7 @@ fn data(bytes: Vec<u8>) -> std::io::Result<Frame<Bytes>> {
 /// A statement whose rows are being encoded. Dropping it cancels the statement.
 struct Statement {
     app: Shared,
-    rows: query::Rows,
+    rows: query::AnswerRows,
     encoder: Option<Encoder>,
     /// The rest of a batch that is larger than a piece.
     batch: Option<RecordBatch>,
@@ -203,7 +203,7 @@ struct Statement {
 }
 
 impl Statement {
-    fn new(app: Shared, rows: query::Rows, encoder: Encoder, started: Instant) -> Self {
+    fn new(app: Shared, rows: query::AnswerRows, encoder: Encoder, started: Instant) -> Self {
         Statement { app, rows, encoder: Some(encoder), batch: None, started, ended: false, place: None }
     }
 
@@ -216,7 +216,7 @@ impl Statement {
         if self.ended && !self.is_copy() {
             return Ok(head.into());
         }
-        let rest = stream::unfold(Rest::Head(self, head), move |rest| {
+        let rest = stream::unfold(AnswerRest::Head(self, head), move |rest| {
             let connection = connection.clone();
             async move { rest.next(&connection).await }
         });
@@ -268,44 +268,44 @@ impl Statement {
 
     /// Returns the end of a failed answer, with the error if the format has a place for it. The second result is true if the
     /// answer itself shows that it is incomplete, which only JSON can.
-    fn farewell(&mut self, failure: &Failure) -> (Vec<u8>, bool) {
+    fn error_end(&mut self, failure: &Failure) -> (Vec<u8>, bool) {
         let error = failure.to_json();
         let Some(encoder) = self.encoder.as_ref() else { return (Vec::new(), false) };
         match encoder.form {
-            Form::Rows(_, Format::Json) => {
+            AnswerForm::Rows(_, Format::Json) => {
                 let count = encoder.count;
                 (format!("],\"count\":{count},\"truncated\":true,\"error\":{error}}}\n").into(), true)
             }
-            Form::Rows(_, Format::Ndjson) => (format!("{}\n", json!({ "error": error })).into(), false),
-            Form::Rows(_, Format::Csv | Format::ArrowStream) => (Vec::new(), false),
+            AnswerForm::Rows(_, Format::Ndjson) => (format!("{}\n", json!({ "error": error })).into(), false),
+            AnswerForm::Rows(_, Format::Csv | Format::ArrowStream) => (Vec::new(), false),
             // The error becomes a last line, whatever the file's format. The connection breaks too, so no client takes it for a
             // row.
-            Form::File(_) => (format!("\n{}\n", json!({ "error": error })).into(), false),
+            AnswerForm::File(_) => (format!("\n{}\n", json!({ "error": error })).into(), false),
         }
     }
 }
 
 /// The format of the answer.
-enum Form {
+enum AnswerForm {
     Rows(out::Writer, Format),
     /// The file of a COPY.
     File(files::Writer),
 }
 
 struct Encoder {
-    form: Form,
+    form: AnswerForm,
     first: bool,
     count: u64,
     out: Vec<u8>,
 }
 
 impl Encoder {
-    fn new(form: Form) -> Self {
+    fn new(form: AnswerForm) -> Self {
         Encoder { form, first: true, count: 0, out: Vec::with_capacity(4 << 10) }
     }
 
     fn begin(&mut self, columns: &[query::AnswerColumn]) {
-        let Form::Rows(writer, format) = &mut self.form else { return };
+        let AnswerForm::Rows(writer, format) = &mut self.form else { return };
         if *format == Format::Json {
             let columns: Vec<Json> =
                 columns.iter().map(|c| json!({ "name": c.name, "type": c.data_type })).collect();
@@ -318,22 +318,22 @@ impl Encoder {
     fn batch(&mut self, batch: &RecordBatch) -> Result<Vec<u8>> {
         self.count += batch.num_rows() as u64;
         match &mut self.form {
-            Form::Rows(out::Writer::Ndjson(json), Format::Json) => {
+            AnswerForm::Rows(out::Writer::Ndjson(json), Format::Json) => {
                 json.arrays(batch, &mut self.first, &mut self.out);
             }
-            Form::Rows(writer, _) => writer.batch(batch, &mut self.out)?,
-            Form::File(writer) => writer.batch(batch, &mut self.out)?,
+            AnswerForm::Rows(writer, _) => writer.batch(batch, &mut self.out)?,
+            AnswerForm::File(writer) => writer.batch(batch, &mut self.out)?,
         }
         Ok(std::mem::take(&mut self.out))
     }
 
     fn end(&mut self, took_ms: f64, truncated: bool) -> Result<Vec<u8>> {
         let format = match &mut self.form {
-            Form::Rows(writer, format) => {
+            AnswerForm::Rows(writer, format) => {
                 writer.end(&mut self.out)?;
                 Some(*format)
             }
-            Form::File(writer) => {
+            AnswerForm::File(writer) => {
                 writer.end(&mut self.out)?;
                 None
             }

@@ -10,17 +10,17 @@ use serde::Deserialize;
 
 use super::json;
 use crate::app::Shared;
-use crate::asked;
 use crate::auth;
 use crate::body;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
-use crate::storm::Wanted;
+use crate::input;
+use crate::storm::StormParameters;
 use crate::values;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct StateQuery {
     after: Option<usize>,
 }
 
@@ -31,12 +31,12 @@ pub async fn start(
     request: Request<Body>,
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
-    here(&connection, &parts.headers)?;
+    require_local(&connection, &parts.headers)?;
     let mut held = body::read(&app, &parts.headers, body).await?;
     values::admit(&mut held)?;
     let wanted = match held.bytes.trim_ascii() {
-        [] => Wanted::default(),
-        text => asked::json(text, "storm", r#"{"seconds":60,"quiet_seconds":60,"load":"full"}, or nothing"#)?,
+        [] => StormParameters::default(),
+        text => input::json(text, "storm", r#"{"seconds":60,"quiet_seconds":60,"load":"full"}, or nothing"#)?,
     };
     app.storm.start(&wanted)?;
     Ok((StatusCode::ACCEPTED, json(&app.storm.shown(0))).into_response())
@@ -49,9 +49,9 @@ pub async fn state(
     headers: http::HeaderMap,
     uri: Uri,
 ) -> Result<Response> {
-    here(&connection, &headers)?;
-    let asked: Asked = asked::query(&uri)?;
-    Ok(json(&app.storm.shown(asked.after.unwrap_or(0))))
+    require_local(&connection, &headers)?;
+    let params: StateQuery = input::query(&uri)?;
+    Ok(json(&app.storm.shown(params.after.unwrap_or(0))))
 }
 
 /// Stops the storm.
@@ -60,13 +60,13 @@ pub async fn stop(
     Extension(connection): Extension<Arc<Connection>>,
     headers: http::HeaderMap,
 ) -> Result<Response> {
-    here(&connection, &headers)?;
+    require_local(&connection, &headers)?;
     app.storm.stop()?;
     Ok((StatusCode::ACCEPTED, json(&app.storm.shown(usize::MAX))).into_response())
 }
 
 /// Refuses clients on other machines, whatever their key, because a storm takes the whole machine.
-fn here(connection: &Connection, headers: &http::HeaderMap) -> Result<()> {
+fn require_local(connection: &Connection, headers: &http::HeaderMap) -> Result<()> {
     if auth::is_direct(connection.peer, headers) {
         return Ok(());
     }

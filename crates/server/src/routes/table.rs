@@ -6,7 +6,7 @@ use http::Method;
 use types::Scope;
 
 use super::{
-    ask, copy, cursors, define, iceberg, lake, operations, otlp, page, read, search, sql, storm, tail,
+    ask, copy, cursors, define, iceberg, lake, operations, otlp, page, rows, search, sql, storm, tail,
     transactions, write,
 };
 use crate::app::Shared;
@@ -70,17 +70,17 @@ pub static ROUTES: &[Route] = &[
     route(PUT, "/v1/tables/{table}", Class::Define, WRITE, |m| on(m, define::put)),
     route(DELETE, "/v1/tables/{table}", Class::Define, WRITE, |m| on(m, define::remove)),
     route(POST, "/v1/tables/{table}/rows", Class::Write, WRITE, |m| on(m, write::rows)),
-    route(GET, "/v1/tables/{table}/rows", Class::Read, READ, |m| on(m, read::rows)),
+    route(GET, "/v1/tables/{table}/rows", Class::Read, READ, |m| on(m, rows::range)),
     route(POST, "/v1/rows", Class::Write, WRITE, |m| on(m, write::several::rows)),
-    route(GET, "/v1/tables/{table}/rows/{key}", Class::Read, READ, |m| on(m, read::row)),
+    route(GET, "/v1/tables/{table}/rows/{key}", Class::Read, READ, |m| on(m, rows::by_key)),
     route(DELETE, "/v1/tables/{table}/rows/{key}", Class::Write, WRITE, |m| on(m, write::delete)),
     route(GET, "/v1/tables/{table}/tail", Class::Other, READ, |m| on(m, tail::tail)),
     route(POST, "/v1/tables/{table}/commit", Class::Other, WRITE, |m| on(m, lake::commit)),
     route(POST, "/v1/tables/{table}/erase", Class::Other, WRITE, |m| on(m, lake::erase::erase)),
     route(POST, "/v1/tables/{table}/maintain", Class::Other, WRITE, |m| on(m, lake::maintain::maintain)),
-    route(GET, "/v1/tables/{table}/lake", Class::Other, READ, |m| on(m, lake::shown::status)),
-    route(GET, "/v1/tables/{table}/lake/snapshots", Class::Other, READ, |m| on(m, lake::shown::snapshots)),
-    route(GET, "/v1/tables/{table}/lake/files", Class::Other, READ, |m| on(m, lake::shown::files)),
+    route(GET, "/v1/tables/{table}/lake", Class::Other, READ, |m| on(m, lake::contents::status)),
+    route(GET, "/v1/tables/{table}/lake/snapshots", Class::Other, READ, |m| on(m, lake::contents::snapshots)),
+    route(GET, "/v1/tables/{table}/lake/files", Class::Other, READ, |m| on(m, lake::contents::files)),
     route(GET, "/v1/tables/{table}/watermarks", Class::Other, READ, |m| on(m, lake::watermarks::watermarks)),
     // The scope read is enough to use cursors, so that a consumer needs no more.
     route(GET, "/v1/tables/{table}/cursors", Class::Other, READ, |m| on(m, cursors::list)),
@@ -88,9 +88,9 @@ pub static ROUTES: &[Route] = &[
     route(PUT, "/v1/tables/{table}/cursors/{name}", Class::Other, READ, |m| on(m, cursors::put)),
     route(DELETE, "/v1/tables/{table}/cursors/{name}", Class::Other, READ, |m| on(m, cursors::remove)),
     route(GET, "/v1/tables/{table}/search", Class::Search, READ, |m| on(m, search::table)),
-    route(POST, "/v1/tables/{table}/search", Class::Search, READ, |m| on(m, search::table_asked)),
+    route(POST, "/v1/tables/{table}/search", Class::Search, READ, |m| on(m, search::table_post)),
     route(GET, "/v1/search", Class::Search, READ, |m| on(m, search::all)),
-    route(POST, "/v1/search", Class::Search, READ, |m| on(m, search::all_asked)),
+    route(POST, "/v1/search", Class::Search, READ, |m| on(m, search::all_post)),
     route(POST, "/v1/ask", Class::Ask, READ, |m| on(m, ask::ask)),
     route(POST, "/v1/ask/stream", Class::Ask, READ, |m| on(m, ask::stream)),
     // All tools only read. The body names the tool.

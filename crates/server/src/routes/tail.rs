@@ -4,8 +4,8 @@
 //! an insert. The last event of a commit carries `id: <lsn>`. A client that reconnects with it (`Last-Event-ID`, which browsers
 //! send by themselves, or `?after=`) misses nothing and gets nothing twice.
 
+mod encoder;
 mod feed;
-mod form;
 mod socket;
 
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use engine::Root;
+use engine::DatabaseRoot;
 use futures::stream;
 use http::{HeaderMap, Request, header};
 use serde::Deserialize;
 use serde_json::json;
 use types::{Error, Lsn, Principal, TableDef};
 
+use self::encoder::Events;
 use self::feed::Feed;
-use self::form::Events;
-use super::Follows;
+use super::Endless;
 use crate::app::Shared;
-use crate::asked;
 use crate::auth::{self, Admitted};
 use crate::cursors;
 use crate::failure::Result;
+use crate::input;
 use crate::partition::Partition;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct TailQuery {
     after: Option<u64>,
     /// The name of a cursor of the table. The feed begins after the cursor's lsn.
     cursor: Option<String>,
@@ -48,15 +48,15 @@ pub async fn tail(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: Asked = asked::query(request.uri())?;
+    let params: TailQuery = input::query(request.uri())?;
     let resumed = last_event(request.headers())?;
     // Both lookups use the same root, so that the cursor belongs to the table that is followed.
     let root = app.engine.root();
     let view = app.engine.view_of(root.clone(), &principal)?;
     let snapshot = view.table(&table)?;
-    let began = match &asked.cursor {
-        None => asked.after,
-        Some(_) if asked.after.is_some() => {
+    let began = match &params.cursor {
+        None => params.after,
+        Some(_) if params.after.is_some() => {
             return Err(Error::invalid("`cursor` goes without `after`: it says itself where to begin").into());
         }
         Some(cursor) => Some(lsn_of(&root, snapshot.def(), cursor)?),
@@ -73,10 +73,10 @@ pub async fn tail(
     if after < snapshot.history_floor() {
         snapshot.changes_page(after, 1)?;
     }
-    if let Some(partition) = &asked.partition {
+    if let Some(partition) = &params.partition {
         Partition::parse(snapshot.def(), partition)?;
     }
-    let feed = Feed::new(app, principal, admitted, &snapshot, after, asked.partition);
+    let feed = Feed::new(app, principal, admitted, &snapshot, after, params.partition);
     drop((view, snapshot));
     if auth::opens_websocket(request.headers()) {
         return socket::open(request, feed).await;
@@ -94,12 +94,12 @@ pub async fn tail(
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     let mut response = (headers, Body::from_stream(events)).into_response();
-    response.extensions_mut().insert(Follows);
+    response.extensions_mut().insert(Endless);
     Ok(response)
 }
 
 /// Returns the last commit that a cursor's consumer has processed. Fails if the cursor has a row only.
-fn lsn_of(root: &Root, table: &TableDef, cursor: &str) -> Result<u64> {
+fn lsn_of(root: &DatabaseRoot, table: &TableDef, cursor: &str) -> Result<u64> {
     let _reading = vfs::read_path();
     let lsn = cursors::get(root, table, cursor)?.lsn;
     let lsn = lsn.ok_or_else(|| {

@@ -9,24 +9,24 @@ use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use bytes::Bytes;
-use engine::{Mode, Op, OpenTransaction, Outcome, Written};
+use engine::{Mode, Op, OpenTransaction, TransactionOutcome, WrittenRows};
 use http::Request;
-use query::{Answer, Limits, Overflow, Rows};
+use query::{Answer, AnswerRows, Limits, Overflow};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use types::{DataType, Error, Kind, Principal, Result as CoreResult, RowId, TableDef, TableId, Value, name};
 
-use super::define::Patience;
+use super::define::RetryDeadline;
 use super::write::is_changed;
 use super::{json, milliseconds};
 use crate::app::Shared;
-use crate::asked;
 use crate::auth::Admitted;
 use crate::body;
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
-use crate::values::{self, Few};
+use crate::input;
+use crate::values::{self, BoundedList};
 use wire::{RefusedBody, json as wire_json, out, value};
 
 /// Maximum number of operations. More rows fit into fewer operations with many rows each.
@@ -38,20 +38,20 @@ const RETURNED_BYTES_MAX: usize = 16 << 20;
 /// Maximum bytes that RETURNING may give if the answer is stored with an Idempotency-Key.
 const RETURNED_KEPT_MAX: usize = 64 << 10;
 /// Number of returned rows that are encoded between two checks of the size.
-const RETURNED_AT_ONCE: usize = 64;
+const RETURNED_ROWS_STEP: usize = 64;
 const EXAMPLE: &str =
     r#"{"ops":[{"op":"insert","table":"t","rows":[{"a":1}]},{"op":"sql","sql":"DELETE FROM u"}]}"#;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
-    ops: Few<Operation, OPS_MAX>,
+struct TransactionBody {
+    ops: BoundedList<Operation, OPS_MAX>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Operation {
-    op: What,
+    op: OpKind,
     table: Option<String>,
     /// The rows as JSON text, because their numbers are parsed according to the table's columns.
     rows: Option<Box<RawValue>>,
@@ -69,7 +69,7 @@ impl Operation {
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-enum What {
+enum OpKind {
     Insert,
     Upsert,
     InsertIfAbsent,
@@ -77,21 +77,21 @@ enum What {
     Sql,
 }
 
-impl What {
+impl OpKind {
     fn name(self) -> &'static str {
         match self {
-            What::Insert => "insert",
-            What::Upsert => "upsert",
-            What::InsertIfAbsent => "insert_if_absent",
-            What::Delete => "delete",
-            What::Sql => "sql",
+            OpKind::Insert => "insert",
+            OpKind::Upsert => "upsert",
+            OpKind::InsertIfAbsent => "insert_if_absent",
+            OpKind::Delete => "delete",
+            OpKind::Sql => "sql",
         }
     }
 }
 
 /// The result of an operation.
-enum Did {
-    Rows(Written),
+enum OpResult {
+    Rows(WrittenRows),
     Statement {
         kind: &'static str,
         count: u64,
@@ -102,7 +102,7 @@ enum Did {
 
 /// The answer for an operation before the final row ids are known. Stored with a transaction that has an Idempotency-Key.
 #[derive(Debug, Serialize, Deserialize)]
-struct Told {
+struct OpAnswer {
     answer: Json,
     /// The table's id, and the first and last inserted row by their ids within the transaction.
     inserted: Option<(u32, u64, u64)>,
@@ -116,14 +116,14 @@ struct Returned {
 }
 
 /// The rows and bytes that RETURNING may still give.
-struct Room {
+struct ReturningBudget {
     rows: u64,
     bytes: usize,
     /// True if the answer is stored with an `Idempotency-Key`.
     is_kept: bool,
 }
 
-impl Room {
+impl ReturningBudget {
     /// Fails if fewer than `bytes` are left.
     fn check(&self, bytes: usize) -> CoreResult<()> {
         match (bytes <= self.bytes, self.is_kept) {
@@ -154,62 +154,62 @@ pub async fn transactions(
     let key = Key::of(&parts.headers, &asker, "POST transactions")?;
     let held = body::read(&app, &parts.headers, body).await?;
     let Some(key) = key else {
-        let (told, outcome) =
-            run(&app, &principal, &held.bytes, None).await.map_err(Stopped::into_failure)?;
-        return Ok(answer(told, &outcome, started));
+        let (answers, outcome) =
+            run(&app, &principal, &held.bytes, None).await.map_err(NotCommitted::into_failure)?;
+        return Ok(answer(answers, &outcome, started));
     };
-    let patience = Patience::new();
+    let retries = RetryDeadline::new();
     loop {
         let seen = app.engine.root().lsn();
-        if let Some(answer) = before(&app, &key, &held.bytes, started)? {
+        if let Some(answer) = replayed(&app, &key, &held.bytes, started)? {
             return Ok(answer);
         }
         match run(&app, &principal, &held.bytes, Some(&key)).await {
-            Ok((told, outcome)) => return Ok(answer(told, &outcome, started)),
-            Err(Stopped::Again(error)) => {
-                if !patience.newer_root(&app, seen).await {
+            Ok((answers, outcome)) => return Ok(answer(answers, &outcome, started)),
+            Err(NotCommitted::Retry(error)) => {
+                if !retries.wait_for_newer_root(&app, seen).await {
                     return Err(error.into());
                 }
             }
             // The failure may be a conflict with the same request, which was sent twice and has committed.
-            Err(Stopped::Failed(failure)) => {
-                return before(&app, &key, &held.bytes, started)?.ok_or(failure);
+            Err(NotCommitted::Failed(failure)) => {
+                return replayed(&app, &key, &held.bytes, started)?.ok_or(failure);
             }
         }
     }
 }
 
 /// The reason why a transaction was not committed.
-enum Stopped {
+enum NotCommitted {
     /// The transaction should be retried. Either the same request was faster and its answer appears once it is durable, or
     /// another request made or changed a table.
-    Again(Error),
+    Retry(Error),
     Failed(Failure),
 }
 
-impl Stopped {
+impl NotCommitted {
     fn into_failure(self) -> Failure {
         match self {
-            Stopped::Again(error) => error.into(),
-            Stopped::Failed(failure) => failure,
+            NotCommitted::Retry(error) => error.into(),
+            NotCommitted::Failed(failure) => failure,
         }
     }
 }
 
-impl<E: Into<Failure>> From<E> for Stopped {
+impl<E: Into<Failure>> From<E> for NotCommitted {
     fn from(error: E) -> Self {
-        Stopped::Failed(error.into())
+        NotCommitted::Failed(error.into())
     }
 }
 
 /// Returns the stored answer if the request was committed before.
-fn before(app: &Shared, key: &Key, body: &[u8], started: Instant) -> Result<Option<Response>> {
+fn replayed(app: &Shared, key: &Key, body: &[u8], started: Instant) -> Result<Option<Response>> {
     let Some(known) = key.find(&app.engine, &[body])? else { return Ok(None) };
     let (outcome, note) = known.outcome()?;
-    let told = serde_json::from_str(note)
+    let answers = serde_json::from_str(note)
         .map_err(|e| Error::damaged(format!("the answer of a transaction that was remembered: {e}")))?;
-    let mut answer = answer(told, &outcome, started);
-    idempotency::replayed(answer.headers_mut());
+    let mut answer = answer(answers, &outcome, started);
+    idempotency::mark_replayed(answer.headers_mut());
     Ok(Some(answer))
 }
 
@@ -219,8 +219,8 @@ async fn run(
     principal: &Principal,
     body: &Bytes,
     key: Option<&Key>,
-) -> std::result::Result<(Vec<Told>, Outcome), Stopped> {
-    let asked: Asked = asked::json(body, "transaction", EXAMPLE)?;
+) -> std::result::Result<(Vec<OpAnswer>, TransactionOutcome), NotCommitted> {
+    let asked: TransactionBody = input::json(body, "transaction", EXAMPLE)?;
     let ops = asked.ops.all().map_err(too_many)?;
     check(&ops)?;
     let _room = values::room(app, ops.iter().flat_map(Operation::values))?;
@@ -236,11 +236,11 @@ async fn run(
     let transaction = app.engine.begin(principal)?;
     let mut done = Vec::with_capacity(ops.len());
     let bytes = if key.is_some() { RETURNED_KEPT_MAX } else { RETURNED_BYTES_MAX };
-    let mut room = Room { rows: RETURNED_ROWS_MAX, bytes, is_kept: key.is_some() };
+    let mut budget = ReturningBudget { rows: RETURNED_ROWS_MAX, bytes, is_kept: key.is_some() };
     for (at, op) in ops.into_iter().enumerate() {
         let what = op.op;
         let did = match what {
-            What::Sql => statement(app, &transaction, op, &mut room).await.map_err(RefusedBody::from),
+            OpKind::Sql => statement(app, &transaction, op, &mut budget).await.map_err(RefusedBody::from),
             _ if inline => rows(&transaction, &op),
             _ => {
                 let transaction = transaction.clone();
@@ -250,15 +250,15 @@ async fn run(
         };
         let numbered =
             |e: RefusedBody| RefusedBody { error: e.error.with("operation", at + 1), rows: e.rows };
-        done.push(told(what, did.map_err(numbered)?));
+        done.push(op_answer(what, did.map_err(numbered)?));
     }
     let remember = match key {
-        Some(key) => Some(key.remember(&[body], Vec::new(), Some(noted(&done)?))),
+        Some(key) => Some(key.remember(&[body], Vec::new(), Some(to_note(&done)?))),
         None => None,
     };
     let outcome = match query::commit(&transaction, remember).await {
         Err(e) if key.is_some() && (is_changed(&e) || idempotency::is_repeated(&e)) => {
-            return Err(Stopped::Again(e));
+            return Err(NotCommitted::Retry(e));
         }
         outcome => outcome?,
     };
@@ -266,12 +266,12 @@ async fn run(
     Ok((done, outcome))
 }
 
-fn noted(told: &[Told]) -> CoreResult<String> {
-    serde_json::to_string(told).map_err(|e| Error::internal(format!("an answer that is no JSON: {e}")))
+fn to_note(answers: &[OpAnswer]) -> CoreResult<String> {
+    serde_json::to_string(answers).map_err(|e| Error::internal(format!("an answer that is no JSON: {e}")))
 }
 
-fn answer(told: Vec<Told>, outcome: &Outcome, started: Instant) -> Response {
-    let ops: Vec<Json> = told.into_iter().map(|told| placed(told, outcome)).collect();
+fn answer(answers: Vec<OpAnswer>, outcome: &TransactionOutcome, started: Instant) -> Response {
+    let ops: Vec<Json> = answers.into_iter().map(|one| with_row_ids(one, outcome)).collect();
     json(&json!({
         "lsn": outcome.committed.lsn.0,
         "ops": ops,
@@ -287,7 +287,7 @@ fn too_many(sent: usize) -> Error {
 /// Parses an array of an operation.
 fn list<'a, T: Deserialize<'a>>(field: &str, given: Option<&'a RawValue>) -> CoreResult<Vec<T>> {
     serde_json::from_str(given.map_or("[]", RawValue::get)).map_err(|e| {
-        let why = asked::in_words(&e);
+        let why = input::plain_message(&e);
         // The position would be relative to the array, not to the body, so it is left out.
         let why = why.split(" at line ").next().unwrap_or_default();
         Error::invalid(format!("`{field}` does not fit: {why}")).hint(format!("send {EXAMPLE}"))
@@ -301,9 +301,9 @@ fn check(ops: &[Operation]) -> CoreResult<()> {
     }
     for (at, op) in ops.iter().enumerate() {
         let needs: &[&str] = match op.op {
-            What::Insert | What::Upsert | What::InsertIfAbsent => &["table", "rows"],
-            What::Delete => &["table", "keys"],
-            What::Sql => &["sql"],
+            OpKind::Insert | OpKind::Upsert | OpKind::InsertIfAbsent => &["table", "rows"],
+            OpKind::Delete => &["table", "keys"],
+            OpKind::Sql => &["sql"],
         };
         let given = [
             ("table", op.table.is_some()),
@@ -314,7 +314,7 @@ fn check(ops: &[Operation]) -> CoreResult<()> {
         ];
         let what = op.op.name();
         for (field, is_given) in given {
-            let belongs = needs.contains(&field) || field == "params" && op.op == What::Sql;
+            let belongs = needs.contains(&field) || field == "params" && op.op == OpKind::Sql;
             let wrong = match (is_given, belongs) {
                 (true, false) => format!("`{what}` takes no `{field}`"),
                 (false, true) if field != "params" => format!("`{what}` needs `{field}`"),
@@ -327,13 +327,13 @@ fn check(ops: &[Operation]) -> CoreResult<()> {
 }
 
 /// Applies an operation that writes or deletes rows.
-fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, RefusedBody> {
+fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<OpResult, RefusedBody> {
     let wanted = op.table.as_deref().unwrap_or_default();
     let snapshot = transaction.view()?.table(wanted)?;
     let def = snapshot.def();
     let table = def.name.clone();
     let change = match op.op {
-        What::Delete => deleted(def, &list::<&RawValue>("keys", op.keys.as_deref())?)?,
+        OpKind::Delete => deleted(def, &list::<&RawValue>("keys", op.keys.as_deref())?)?,
         what => {
             let body = op.rows.as_deref().map_or("[]", RawValue::get);
             let target = wire_json::DecodeTarget {
@@ -343,19 +343,19 @@ fn rows(transaction: &OpenTransaction, op: &Operation) -> Result<Did, RefusedBod
             };
             let read = wire_json::decode(body.as_bytes(), target, &wire::Limits::default())?;
             let mode = match what {
-                What::Upsert if def.is_keyed() => Mode::Upsert,
-                What::InsertIfAbsent if def.is_checked() => Mode::InsertIfAbsent,
-                What::Upsert | What::InsertIfAbsent => return Err(no_key(def, what.name()).into()),
+                OpKind::Upsert if def.is_keyed() => Mode::Upsert,
+                OpKind::InsertIfAbsent if def.is_checked() => Mode::InsertIfAbsent,
+                OpKind::Upsert | OpKind::InsertIfAbsent => return Err(no_key(def, what.name()).into()),
                 _ => Mode::Append,
             };
             // Without rows there is nothing to check against the table's columns, so nothing is applied.
             if read.batch.num_rows() == 0 {
-                return Ok(Did::Rows(Written::default()));
+                return Ok(OpResult::Rows(WrittenRows::default()));
             }
             Op::Insert { table, batch: read.batch, mode }
         }
     };
-    Ok(Did::Rows(transaction.apply(vec![change])?.pop().unwrap_or_default()))
+    Ok(OpResult::Rows(transaction.apply(vec![change])?.pop().unwrap_or_default()))
 }
 
 /// Parses the keys of a delete: primary keys, or row ids if the table has no primary key.
@@ -398,14 +398,14 @@ async fn statement(
     app: &Shared,
     transaction: &OpenTransaction,
     op: Operation,
-    room: &mut Room,
-) -> CoreResult<Did> {
+    budget: &mut ReturningBudget,
+) -> CoreResult<OpResult> {
     let params = values::parameters(&list("params", op.params.as_deref())?)?;
     let text = op.sql.unwrap_or_default();
-    let limits = Limits { rows_max: Some(room.rows), overflow: Overflow::Error, ..Limits::default() };
+    let limits = Limits { rows_max: Some(budget.rows), overflow: Overflow::Error, ..Limits::default() };
     match app.sql.run_in(transaction, &text, params, limits).await? {
-        Answer::Done(done) => Ok(Did::Statement { kind: done.kind.name(), count: done.count }),
-        Answer::Rows(rows) if rows.is_returned() => returned(rows, room).await.map(Did::Returned),
+        Answer::Done(done) => Ok(OpResult::Statement { kind: done.kind.name(), count: done.count }),
+        Answer::Rows(rows) if rows.is_returned() => returned(rows, budget).await.map(OpResult::Returned),
         Answer::Rows(_) => {
             Err(Error::invalid("a query has no place here: what it finds would be told nobody")
                 .hint("operations write; POST /v1/sql reads"))
@@ -414,50 +414,50 @@ async fn statement(
 }
 
 /// Collects the rows of RETURNING. This runs before the commit, so that too many rows fail without any change.
-async fn returned(mut rows: Rows, room: &mut Room) -> CoreResult<Returned> {
+async fn returned(mut rows: AnswerRows, budget: &mut ReturningBudget) -> CoreResult<Returned> {
     let columns: Vec<Json> =
         rows.columns().into_iter().map(|c| json!({ "name": c.name, "type": c.data_type })).collect();
     // The names of columns count too: they may be long even if there are no rows.
     let named = columns.iter().map(|column| column.to_string().len() + 1).sum();
-    room.check(named)?;
-    room.bytes -= named;
+    budget.check(named)?;
+    budget.bytes -= named;
     let writer = out::json::Writer::new(rows.schema());
     let (mut text, mut first, mut count) = (vec![b'['], true, 0);
     while let Some(batch) = rows.next().await {
         let batch = batch?;
         count += batch.num_rows() as u64;
         // Few rows are encoded at a time, so that long texts are noticed early.
-        for at in (0..batch.num_rows()).step_by(RETURNED_AT_ONCE) {
-            let part = batch.slice(at, RETURNED_AT_ONCE.min(batch.num_rows() - at));
+        for at in (0..batch.num_rows()).step_by(RETURNED_ROWS_STEP) {
+            let part = batch.slice(at, RETURNED_ROWS_STEP.min(batch.num_rows() - at));
             writer.arrays(&part, &mut first, &mut text);
-            room.check(text.len())?;
+            budget.check(text.len())?;
         }
     }
     text.push(b']');
-    room.rows = room.rows.saturating_sub(count);
-    room.bytes -= text.len().min(room.bytes);
+    budget.rows = budget.rows.saturating_sub(count);
+    budget.bytes -= text.len().min(budget.bytes);
     let rows = serde_json::from_slice(&text)
         .map_err(|e| Error::internal(format!("rows that were returned are no JSON: {e}")))?;
     Ok(Returned { columns, rows, count })
 }
 
-fn told(what: What, did: Did) -> Told {
+fn op_answer(what: OpKind, did: OpResult) -> OpAnswer {
     let written = match did {
-        Did::Statement { kind, count } => {
+        OpResult::Statement { kind, count } => {
             let answer = json!({ "op": what.name(), "statement": kind, "count": count });
-            return Told { answer, inserted: None };
+            return OpAnswer { answer, inserted: None };
         }
-        Did::Returned(Returned { columns, rows, count }) => {
+        OpResult::Returned(Returned { columns, rows, count }) => {
             let answer = json!({ "op": what.name(), "count": count, "columns": columns, "rows": rows });
-            return Told { answer, inserted: None };
+            return OpAnswer { answer, inserted: None };
         }
-        Did::Rows(written) => written,
+        OpResult::Rows(written) => written,
     };
-    if what == What::Delete {
-        return Told { answer: json!({ "op": what.name(), "count": written.deleted }), inserted: None };
+    if what == OpKind::Delete {
+        return OpAnswer { answer: json!({ "op": what.name(), "count": written.deleted }), inserted: None };
     }
     let ids = written.first_row.zip(written.last_row);
-    Told {
+    OpAnswer {
         answer: json!({
             "op": what.name(),
             "count": written.count,
@@ -469,8 +469,8 @@ fn told(what: What, did: Did) -> Told {
 }
 
 /// Fills in the final ids of inserted rows. Rows that a later operation replaced or deleted have none.
-fn placed(told: Told, outcome: &Outcome) -> Json {
-    let Told { mut answer, inserted } = told;
+fn with_row_ids(op: OpAnswer, outcome: &TransactionOutcome) -> Json {
+    let OpAnswer { mut answer, inserted } = op;
     let ids =
         inserted.and_then(|(table, first, last)| outcome.rows(TableId(table), RowId(first), RowId(last)));
     if let Some((first, last)) = ids {

@@ -3,9 +3,9 @@
 mod chunked;
 mod media;
 mod memory;
+mod row_ops;
 pub mod several;
 mod skip;
-mod take;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::extract::{Extension, Path, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use engine::{Committed, Op, Remembered, Transaction};
+use engine::{Committed, Op, RecordedRequest, Transaction};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use serde::Deserialize;
@@ -22,24 +22,24 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use types::{Error, Kind, Lsn, Principal, RowId, name};
 
-use super::define::{Patience, commit_read};
+use super::define::{RetryDeadline, commit_read};
 use super::json;
 use crate::app::Shared;
-use crate::asked;
 use crate::auth::Admitted;
 use crate::body;
 use crate::content::{self, Encoding};
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
+use crate::input;
 use media::Media;
 pub use memory::AHEAD_MAX;
-pub use take::is_changed;
-use take::{How, Taken, is_created, of_change, take};
+pub use row_ops::is_changed;
+use row_ops::{AcceptedRows, WriteOptions, as_conflict, decode, is_created};
 use wire::{Limits, RowRange, StreamOffset, value};
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HowToWrite {
+pub enum WriteMode {
     Insert,
     #[default]
     Upsert,
@@ -48,7 +48,7 @@ pub enum HowToWrite {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
-pub enum Acknowledge {
+pub enum AckMode {
     #[default]
     Durable,
     Memory,
@@ -56,10 +56,10 @@ pub enum Acknowledge {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
-    mode: Option<HowToWrite>,
+struct InsertQuery {
+    mode: Option<WriteMode>,
     #[serde(default)]
-    ack: Acknowledge,
+    ack: AckMode,
     create: Option<bool>,
     #[serde(default)]
     on_error: OnBadRow,
@@ -94,7 +94,7 @@ pub async fn rows(
     request: Request<Body>,
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
-    take_in(app, principal, &asker, &table, &parts, body).await
+    insert_rows(app, principal, &asker, &table, &parts, body).await
 }
 
 /// Returns the table of a request that inserts rows, if its name is in the path without percent-encoding.
@@ -104,7 +104,7 @@ pub fn table_of_rows(parts: &Parts) -> Option<&str> {
     (parts.method == Method::POST && !table.is_empty() && table.bytes().all(is_plain)).then_some(table)
 }
 
-pub async fn take_in<B>(
+pub async fn insert_rows<B>(
     app: Shared,
     principal: Arc<Principal>,
     asker: &Admitted,
@@ -115,7 +115,7 @@ pub async fn take_in<B>(
 where
     B: http_body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + Unpin + 'static,
 {
-    let head = understand(&parts.uri, &parts.headers, table, asker)?;
+    let head = parse_head(&parts.uri, &parts.headers, table, asker)?;
     if head.chunked {
         return chunked::rows(app, principal, head, Body::new(body)).await;
     }
@@ -130,7 +130,7 @@ where
         tokio::time::sleep(pause).await;
     }
     let inline = head.encoding == Encoding::Identity && held.bytes.len() <= app.options.inline_bytes_max;
-    unpacked(&app, &mut held, head.encoding).await?;
+    decompress(&app, &mut held, head.encoding).await?;
     let head = Arc::new(head);
     let job = Job {
         app: app.clone(),
@@ -142,23 +142,23 @@ where
         bytes: held.bytes.clone(),
     };
     Ok(match settle(&app, inline, head.ack, held, job).await? {
-        Settled::Nothing(taken) => answer(&head, &taken, None, app.engine.root().lsn().0),
+        Settled::Nothing(accepted) => answer(&head, &accepted, None, app.engine.root().lsn().0),
         Settled::Before(known) => {
-            let taken = Taken::before(&head, &known);
-            let mut answer = answer(&head, &taken, Some(known.committed), known.committed.lsn.0);
-            idempotency::replayed(answer.headers_mut());
+            let accepted = AcceptedRows::before(&head, &known);
+            let mut answer = answer(&head, &accepted, Some(known.committed), known.committed.lsn.0);
+            idempotency::mark_replayed(answer.headers_mut());
             answer
         }
-        Settled::Committed(taken, committed) => {
-            app.telemetry.rows_in.fetch_add(taken.rows as u64, Relaxed);
-            answer(&head, &taken, Some(committed), committed.lsn.0)
+        Settled::Committed(accepted, committed) => {
+            app.telemetry.rows_in.fetch_add(accepted.rows as u64, Relaxed);
+            answer(&head, &accepted, Some(committed), committed.lsn.0)
         }
-        Settled::Admitted(taken) => answer(&head, &taken, Some(Committed::default()), 0),
+        Settled::Admitted(accepted) => answer(&head, &accepted, Some(Committed::default()), 0),
     })
 }
 
 /// Decompresses a body within the memory that bodies may take.
-pub async fn unpacked(app: &Shared, held: &mut body::Held, encoding: Encoding) -> Result<()> {
+pub async fn decompress(app: &Shared, held: &mut body::RequestBody, encoding: Encoding) -> Result<()> {
     if encoding == Encoding::Identity {
         return Ok(());
     }
@@ -175,7 +175,7 @@ enum Submitted<T> {
     /// The body has no rows.
     Nothing(T),
     /// This request was already committed.
-    Before(Remembered),
+    Before(RecordedRequest),
     /// The commit thread has the rows, and the receiver gets the outcome.
     Waiting(T, oneshot::Receiver<types::Result<Committed>>),
 }
@@ -183,18 +183,18 @@ enum Submitted<T> {
 /// The outcome of a body.
 enum Settled<T> {
     Nothing(T),
-    Before(Remembered),
+    Before(RecordedRequest),
     Committed(T, Committed),
     /// The rows wait for the commit thread, and the client is already answered because of `ack=memory`.
     Admitted(T),
 }
 
 /// The number of rows that a request inserts.
-trait Counted: Clone + Send + 'static {
+trait RowCount: Clone + Send + 'static {
     fn rows(&self) -> usize;
 }
 
-impl Counted for Taken {
+impl RowCount for AcceptedRows {
     fn rows(&self) -> usize {
         self.rows
     }
@@ -202,32 +202,32 @@ impl Counted for Taken {
 
 /// The decoded body of a write, which may be submitted several times until it is settled.
 trait Attempt: Send + Sync {
-    type Told;
+    type Summary;
 
     /// Decodes the body for the tables as they are now, and hands the rows to the commit thread.
-    fn submit(&self) -> Result<Submitted<Self::Told>>;
+    fn submit(&self) -> Result<Submitted<Self::Summary>>;
 
     /// Returns the full names of the tables that it would make.
-    fn makes(&self, told: &Self::Told) -> Vec<String>;
+    fn makes(&self, summary: &Self::Summary) -> Vec<String>;
 
-    /// Returns a failure that lists every bad row, if `error` of its commit may be about one of them: [`take::bad_rows`].
+    /// Returns a failure that lists every bad row, if `error` of its commit may be about one of them: [`row_ops::bad_rows`].
     fn bad_rows(&self, error: &Error) -> Option<Failure>;
 }
 
 /// Submits until the outcome is known, or with `ack=memory` until the rows are admitted. The body's memory is held as long as it
 /// may be needed.
-async fn settle<T: Counted>(
+async fn settle<T: RowCount>(
     app: &Shared,
     inline: bool,
-    ack: Acknowledge,
-    held: body::Held,
-    attempt: impl Attempt<Told = T> + 'static,
+    ack: AckMode,
+    held: body::RequestBody,
+    attempt: impl Attempt<Summary = T> + 'static,
 ) -> Result<Settled<T>> {
     let attempts =
-        Attempts { app: app.clone(), inline, attempt: Arc::new(attempt), patience: Patience::new() };
+        Attempts { app: app.clone(), inline, attempt: Arc::new(attempt), retries: RetryDeadline::new() };
     match ack {
-        Acknowledge::Memory => memory::admitted(attempts, held).await,
-        Acknowledge::Durable => {
+        AckMode::Memory => memory::admitted(attempts, held).await,
+        AckMode::Durable => {
             let settled = attempts.settled(None).await;
             drop(held);
             settled
@@ -240,8 +240,8 @@ async fn settle<T: Counted>(
 struct Attempts<T> {
     app: Shared,
     inline: bool,
-    attempt: Arc<dyn Attempt<Told = T>>,
-    patience: Patience,
+    attempt: Arc<dyn Attempt<Summary = T>>,
+    retries: RetryDeadline,
 }
 
 impl<T: Send + 'static> Attempts<T> {
@@ -262,30 +262,32 @@ impl<T: Send + 'static> Attempts<T> {
     async fn settled(&self, first: Option<(Lsn, Submitted<T>)>) -> Result<Settled<T>> {
         let mut first = first;
         // The message about an existing table that the last attempt wanted to make.
-        let mut in_the_way = None;
+        let mut last_conflict = None;
         loop {
             let (seen, submitted) = match first.take() {
                 Some(first) => first,
                 None => self.submit().await?,
             };
             match submitted {
-                Submitted::Nothing(told) => return Ok(Settled::Nothing(told)),
+                Submitted::Nothing(summary) => return Ok(Settled::Nothing(summary)),
                 Submitted::Before(known) => return Ok(Settled::Before(known)),
-                Submitted::Waiting(told, receiver) => match receiver.await {
-                    Ok(Ok(committed)) => return Ok(Settled::Committed(told, committed)),
+                Submitted::Waiting(summary, receiver) => match receiver.await {
+                    Ok(Ok(committed)) => return Ok(Settled::Committed(summary, committed)),
                     // Another request made the table first, so this waits until the table is visible. If the same error comes
                     // again then, it was not a race.
                     Ok(Err(e)) if is_created(&e) => {
-                        let again = in_the_way.as_deref() == Some(e.message());
-                        if again || !self.patience.made(&self.app, &self.attempt.makes(&told)).await {
+                        let again = last_conflict.as_deref() == Some(e.message());
+                        if again
+                            || !self.retries.wait_for_tables(&self.app, &self.attempt.makes(&summary)).await
+                        {
                             return Err(e.into());
                         }
-                        in_the_way = Some(e.message().to_owned());
+                        last_conflict = Some(e.message().to_owned());
                     }
                     // Either the table's columns changed while the body was decoded, so it is decoded for the new ones. Or the
                     // same request was faster, and its answer appears once it is durable.
                     Ok(Err(e)) if is_changed(&e) || idempotency::is_repeated(&e) => {
-                        if !self.patience.newer_root(&self.app, seen).await {
+                        if !self.retries.wait_for_newer_root(&self.app, seen).await {
                             return Err(e.into());
                         }
                     }
@@ -317,11 +319,11 @@ fn send(
     receiver
 }
 
-fn answer(head: &Head, taken: &Taken, committed: Option<Committed>, lsn: u64) -> Response {
-    let in_memory = head.ack == Acknowledge::Memory && committed.is_some();
-    let left_out = taken.left_out.as_ref();
+fn answer(head: &Head, accepted: &AcceptedRows, committed: Option<Committed>, lsn: u64) -> Response {
+    let in_memory = head.ack == AckMode::Memory && committed.is_some();
+    let left_out = accepted.left_out.as_ref();
     let mut body = if in_memory {
-        json!({ "count": taken.rows, "first_row_id": null, "last_row_id": null, "lsn": null })
+        json!({ "count": accepted.rows, "first_row_id": null, "last_row_id": null, "lsn": null })
     } else {
         let committed = committed.unwrap_or_default();
         // The dead letters come first in a commit, so the ids are those of the good rows, if there are any.
@@ -333,39 +335,36 @@ fn answer(head: &Head, taken: &Taken, committed: Option<Committed>, lsn: u64) ->
             "last_row_id": id(committed.last_row),
             "lsn": lsn,
         });
-        if let Some(repeated) = taken.repeated(count) {
+        if let Some(repeated) = accepted.repeated(count) {
             body["repeated"] = json!(repeated);
         }
         body
     };
     if let Some(left_out) = left_out {
-        left_out.tell(&mut body);
+        left_out.add_to(&mut body);
     }
-    match in_memory {
-        true => (StatusCode::ACCEPTED, json(&body)).into_response(),
-        false => json(&body),
-    }
+    if in_memory { (StatusCode::ACCEPTED, json(&body)).into_response() } else { json(&body) }
 }
 
 /// The parsed line and headers of a request, before its body is read.
 #[derive(Debug)]
 pub struct Head {
     full_name: String,
-    how: How,
-    ack: Acknowledge,
+    options: WriteOptions,
+    ack: AckMode,
     chunked: bool,
     media: Media,
     encoding: Encoding,
     idempotency: Option<Key>,
     /// The parts of the request, besides the body, that must be equal when it is sent again with the same key.
-    asked: String,
+    identity: String,
 }
 
-fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, asker: &Admitted) -> Result<Head> {
+fn parse_head(uri: &http::Uri, headers: &HeaderMap, table: &str, asker: &Admitted) -> Result<Head> {
     let full_name = name::full_table_name(table)?;
-    let asked: Asked = asked::query(uri)?;
+    let params: InsertQuery = input::query(uri)?;
     let idempotency = Key::of_table(headers, asker, "POST rows", &full_name)?;
-    if idempotency.is_some() && asked.ack == Acknowledge::Memory {
+    if idempotency.is_some() && params.ack == AckMode::Memory {
         return Err(no_key_in_memory());
     }
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
@@ -377,7 +376,7 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, asker: &Admitte
         (None, Some("*")) => Condition::Absent,
         _ => return Err(Error::invalid("If-None-Match takes `*` only, and not beside If-Match").into()),
     };
-    if asked.mode.is_some() && !matches!(condition, Condition::None) {
+    if params.mode.is_some() && !matches!(condition, Condition::None) {
         return Err(Error::invalid("`mode` and If-Match or If-None-Match cannot both decide").into());
     }
     let query = uri.query().unwrap_or("");
@@ -385,15 +384,15 @@ fn understand(uri: &http::Uri, headers: &HeaderMap, table: &str, asker: &Admitte
     Ok(Head {
         full_name,
         idempotency,
-        asked: distinct,
-        how: How {
-            mode: asked.mode,
-            create: asked.create.unwrap_or(true),
-            on_error: asked.on_error,
+        identity: distinct,
+        options: WriteOptions {
+            mode: params.mode,
+            create: params.create.unwrap_or(true),
+            on_error: params.on_error,
             condition,
         },
-        ack: asked.ack,
-        chunked: asked.chunked,
+        ack: params.ack,
+        chunked: params.chunked,
         media,
         encoding,
     })
@@ -434,37 +433,40 @@ impl Job {
 }
 
 impl Attempt for Job {
-    type Told = Taken;
+    type Summary = AcceptedRows;
 
-    fn makes(&self, told: &Taken) -> Vec<String> {
-        told.makes.then(|| self.head.full_name.clone()).into_iter().collect()
+    fn makes(&self, summary: &AcceptedRows) -> Vec<String> {
+        summary.makes.then(|| self.head.full_name.clone()).into_iter().collect()
     }
 
     fn bad_rows(&self, error: &Error) -> Option<Failure> {
-        let Head { full_name, how, .. } = &*self.head;
+        let Head { full_name, options, .. } = &*self.head;
         let view = self.app.engine.view(&self.principal).ok()?;
-        take::bad_rows(&view, full_name, *how, self.media, &self.bytes, &self.limits(), error).map(Into::into)
+        row_ops::bad_rows(&view, full_name, *options, self.media, &self.bytes, &self.limits(), error)
+            .map(Into::into)
     }
 
-    fn submit(&self) -> Result<Submitted<Taken>> {
+    fn submit(&self) -> Result<Submitted<AcceptedRows>> {
         let head = &self.head;
-        let request: [&[u8]; 2] = [head.asked.as_bytes(), &self.bytes];
+        let request: [&[u8]; 2] = [head.identity.as_bytes(), &self.bytes];
         if let Some(key) = &head.idempotency
             && let Some(known) = key.find(&self.app.engine, &request)?
         {
             return Ok(Submitted::Before(known));
         }
         let view = self.app.engine.view(&self.principal)?;
-        let (taken, ops) = take(&view, &head.full_name, head.how, self.media, &self.bytes, &self.limits())?;
+        let (accepted, ops) =
+            decode(&view, &head.full_name, head.options, self.media, &self.bytes, &self.limits())?;
         if ops.is_empty() {
-            return Ok(Submitted::Nothing(taken));
+            return Ok(Submitted::Nothing(accepted));
         }
         let mut transaction = Transaction::new(ops);
         let tables = || vec![head.full_name.clone()];
-        transaction.remember = head.idempotency.map(|key| key.remember(&request, tables(), taken.to_note()));
-        let makes = taken.makes;
-        let receiver = send(&self.app, &self.principal, transaction, move |error| of_change(error, makes));
-        Ok(Submitted::Waiting(taken, receiver))
+        transaction.remember =
+            head.idempotency.map(|key| key.remember(&request, tables(), accepted.to_note()));
+        let makes = accepted.makes;
+        let receiver = send(&self.app, &self.principal, transaction, move |error| as_conflict(error, makes));
+        Ok(Submitted::Waiting(accepted, receiver))
     }
 }
 
@@ -478,7 +480,7 @@ pub async fn delete(
     let view = app.engine.view(&principal)?;
     let snapshot = view.table(&table)?;
     let def = snapshot.def();
-    let row = super::read::find(&snapshot, &key)?.ok_or_else(|| super::read::no_row(def, &key))?;
+    let row = super::rows::find(&snapshot, &key)?.ok_or_else(|| super::rows::no_row(def, &key))?;
     let expected = match headers.get(header::IF_MATCH) {
         Some(version) => Some(version_of(version.to_str().unwrap_or("\u{fffd}"))?),
         None => None,

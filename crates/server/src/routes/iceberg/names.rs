@@ -23,12 +23,12 @@ pub struct Ident {
 
 impl fmt::Display for Ident {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", shown(&self.namespace), name::printable(&self.name))
+        write!(f, "{}.{}", display_namespace(&self.namespace), name::printable(&self.name))
     }
 }
 
 /// Returns a namespace as messages show it.
-pub fn shown(namespace: &[String]) -> String {
+pub fn display_namespace(namespace: &[String]) -> String {
     name::printable(&namespace.join("."))
 }
 
@@ -60,9 +60,10 @@ impl Ident {
     pub fn check_new(&self, principal: &Principal) -> Result<()> {
         check_new_namespace(&self.namespace)?;
         check_part(&self.name)?;
-        match self.is_visible(principal) {
-            true => Ok(()),
-            false => Err(Problem::forbidden(format!("the key `{}` may not make {self}", principal.name))),
+        if self.is_visible(principal) {
+            Ok(())
+        } else {
+            Err(Problem::forbidden(format!("the key `{}` may not make {self}", principal.name)))
         }
     }
 }
@@ -73,12 +74,13 @@ pub fn check_new_namespace(namespace: &[String]) -> Result<()> {
         return Err(Problem::bad(format!("a namespace has 1 to {DEPTH_MAX} parts")));
     }
     namespace.iter().try_for_each(|part| check_part(part))?;
-    match name::is_reserved(&format!("{}.", namespace[0])) {
-        true => Err(Problem::forbidden(format!(
+    if name::is_reserved(&format!("{}.", namespace[0])) {
+        Err(Problem::forbidden(format!(
             "the namespace `{}` holds Polynya's own tables; choose another",
             name::RESERVED_NAMESPACE
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
@@ -89,12 +91,13 @@ fn check_part(part: &str) -> Result<()> {
         && part.len() <= PART_BYTES_MAX
         && !part.chars().any(is_bad)
         && part.trim() == part;
-    match fits {
-        true => Ok(()),
-        false => Err(Problem::bad(format!(
+    if fits {
+        Ok(())
+    } else {
+        Err(Problem::bad(format!(
             "`{}` is no name: it has 1 to {PART_CHARS_MAX} characters, none of them a dot or a control character",
             name::printable(part)
-        ))),
+        )))
     }
 }
 

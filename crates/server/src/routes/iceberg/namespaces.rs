@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value as Json};
 use types::{Principal, name};
 
-use super::names::{self, may_see_namespace, shown};
+use super::names::{self, display_namespace, may_see_namespace};
 use super::problem::{Problem, Result};
 use super::service::{Catalog, Plan};
-use super::state::{Entry, Known, State, Swap, What};
+use super::state::{Entry, EntryKind, State, StoredEntry, Swap};
 
 /// The result of an update of a namespace's properties: the keys by outcome.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Catalog {
         state: &State,
         principal: &Principal,
         namespace: &[String],
-    ) -> Result<Option<Known>> {
+    ) -> Result<Option<StoredEntry>> {
         let missing = || Err(Problem::no_namespace(namespace));
         if !may_see_namespace(principal, namespace) {
             return missing();
@@ -59,10 +59,7 @@ impl Catalog {
         if let Some(known) = state.namespace(namespace)? {
             return Ok(Some(known));
         }
-        match is_default(namespace) || self.has_own_tables(principal, namespace)? {
-            true => Ok(None),
-            false => missing(),
-        }
+        if is_default(namespace) || self.has_own_tables(principal, namespace)? { Ok(None) } else { missing() }
     }
 
     fn has_own_tables(&self, principal: &Principal, namespace: &[String]) -> Result<bool> {
@@ -85,13 +82,16 @@ impl Catalog {
             return Err(Problem::forbidden(format!(
                 "the key `{}` may not make the namespace {}",
                 principal.name,
-                shown(namespace)
+                display_namespace(namespace)
             )));
         }
-        self.in_order(|| {
+        self.exclusively(|| {
             self.change(|state| {
                 if self.namespace(state, principal, namespace).is_ok() {
-                    return Err(Problem::exists(format!("Namespace already exists: {}", shown(namespace))));
+                    return Err(Problem::exists(format!(
+                        "Namespace already exists: {}",
+                        display_namespace(namespace)
+                    )));
                 }
                 let parent = &namespace[..namespace.len() - 1];
                 if !parent.is_empty() {
@@ -104,11 +104,11 @@ impl Catalog {
     }
 
     pub fn drop_namespace(&self, principal: &Principal, namespace: &[String]) -> Result<()> {
-        self.in_order(|| {
+        self.exclusively(|| {
             self.change(|state| {
                 let known = self.namespace(state, principal, namespace)?;
-                let inside = |entry: &Entry| match entry.what {
-                    What::Namespace => {
+                let inside = |entry: &Entry| match entry.kind {
+                    EntryKind::Namespace => {
                         entry.namespace.len() > namespace.len() && entry.namespace.starts_with(namespace)
                     }
                     _ => entry.namespace == namespace,
@@ -122,7 +122,10 @@ impl Catalog {
                     return Err(Problem::not_empty(namespace));
                 }
                 if is_default(namespace) {
-                    return Err(Problem::bad(format!("the namespace {} is always there", shown(namespace))));
+                    return Err(Problem::bad(format!(
+                        "the namespace {} is always there",
+                        display_namespace(namespace)
+                    )));
                 }
                 let known = known.ok_or_else(|| Problem::no_namespace(namespace))?;
                 Ok(Plan::new(Swap::remove(&known), ()))
@@ -147,19 +150,19 @@ impl Catalog {
             let known = self.namespace(state, principal, namespace)?;
             let mut properties =
                 known.as_ref().map(|known| known.entry.properties.clone()).unwrap_or_default();
-            let mut told = Updated::default();
+            let mut result = Updated::default();
             for key in removals {
                 let was = properties.remove(key).is_some();
-                if was { &mut told.removed } else { &mut told.missing }.insert(key.clone());
+                if was { &mut result.removed } else { &mut result.missing }.insert(key.clone());
             }
-            told.updated = updates.keys().cloned().collect();
+            result.updated = updates.keys().cloned().collect();
             properties.extend(object(updates));
             let entry = Entry::of_namespace(namespace.to_vec(), properties);
             let swap = match &known {
                 Some(known) => Swap::replace(known, entry),
                 None => Swap::add(entry),
             };
-            Ok(Plan::new(swap, told))
+            Ok(Plan::new(swap, result))
         })
     }
 }

@@ -19,7 +19,7 @@ use crate::connection::Connection;
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
 #[derive(Debug, Default, Deserialize)]
-struct Asked {
+struct TokenRequest {
     grant_type: Option<String>,
     /// The key in a request of type `client_credentials`. The client id is ignored.
     client_secret: Option<String>,
@@ -31,7 +31,7 @@ pub async fn tokens(State(app): State<Shared>, request: Request<Body>) -> Result
     let (parts, body) = request.into_parts();
     let held = body::read(&app, &parts.headers, body).await?;
     let form = std::str::from_utf8(&held.bytes).ok().and_then(|text| format!("/?{text}").parse::<Uri>().ok());
-    let asked = form.and_then(|uri| axum::extract::Query::<Asked>::try_from_uri(&uri).ok());
+    let asked = form.and_then(|uri| axum::extract::Query::<TokenRequest>::try_from_uri(&uri).ok());
     let Some(axum::extract::Query(asked)) = asked else {
         return Ok(refused(
             "invalid_request",

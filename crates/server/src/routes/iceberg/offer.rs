@@ -15,7 +15,7 @@ use super::commit::{Commit, own_commit_refused};
 use super::names::Ident;
 use super::problem::{Problem, Result};
 use super::service::Catalog;
-use super::tables::{Found, Loaded};
+use super::tables::{FoundTable, LoadedMetadata};
 
 /// Time that the lake may take to check an offer: it reads all files that are replaced, after the work that is queued before.
 const LOOK_MAX: Duration = Duration::from_secs(600);
@@ -24,19 +24,19 @@ const SHOW_MAX: Duration = Duration::from_secs(30);
 const SHOW_EVERY: Duration = Duration::from_millis(10);
 
 /// A commit that waits for the lake's decision.
-struct Waiting {
+struct PendingOffer {
     table: Arc<table::Snapshot>,
     snapshot_id: i64,
     offered: PendingReplacement,
     outcome: tokio::sync::oneshot::Receiver<ReplacementOutcome>,
 }
 
-enum Begun {
+enum OfferOutcome {
     /// The lake has already made this commit.
-    Done(Loaded),
-    Waits(Waiting),
+    Committed(LoadedMetadata),
+    Pending(PendingOffer),
     /// The commit is not a replacement of files in a table of Polynya's own.
-    No(Commit),
+    NotApplicable(Commit),
 }
 
 impl Catalog {
@@ -45,27 +45,29 @@ impl Catalog {
         self: &Arc<Self>,
         principal: Arc<Principal>,
         mut commits: Vec<Commit>,
-    ) -> Result<Vec<Loaded>> {
+    ) -> Result<Vec<LoadedMetadata>> {
         if commits.len() == 1
             && let Some(commit) = commits.pop()
         {
             let (ident, asker) = (commit.ident.clone(), principal.clone());
             match self.run(move |catalog| catalog.offer(&asker, commit)).await? {
-                Begun::Done(loaded) => return Ok(vec![loaded]),
-                Begun::Waits(waiting) => return Ok(vec![self.answered(&ident, waiting).await?]),
-                Begun::No(commit) => commits.push(commit),
+                OfferOutcome::Committed(loaded) => return Ok(vec![loaded]),
+                OfferOutcome::Pending(pending) => {
+                    return Ok(vec![self.wait_for_decision(&ident, pending).await?]);
+                }
+                OfferOutcome::NotApplicable(commit) => commits.push(commit),
             }
         }
         self.run(move |catalog| catalog.commit(&principal, &commits)).await
     }
 
     /// Offers a commit to the lake if it replaces files of a table that Polynya writes.
-    fn offer(&self, principal: &Principal, commit: Commit) -> Result<Begun> {
+    fn offer(&self, principal: &Principal, commit: Commit) -> Result<OfferOutcome> {
         if commit.creates {
-            return Ok(Begun::No(commit));
+            return Ok(OfferOutcome::NotApplicable(commit));
         }
-        let Found::Own(table) = self.find(&self.state(), principal, &commit.ident)? else {
-            return Ok(Begun::No(commit));
+        let FoundTable::Own(table) = self.find(&self.state(), principal, &commit.ident)? else {
+            return Ok(OfferOutcome::NotApplicable(commit));
         };
         let replace = Replacement::parse(&commit.requirements, &commit.updates);
         let of_own = |error: Error| match error.kind() {
@@ -73,37 +75,42 @@ impl Catalog {
             _ => error.into(),
         };
         let Some(replace) = replace.map_err(of_own)? else {
-            return Ok(Begun::No(commit));
+            return Ok(OfferOutcome::NotApplicable(commit));
         };
         let lake = self.lake_of(&table)?;
         let snapshot_id = replace.snapshot_id;
         if lake.has_adopted(snapshot_id) {
-            return shown(&lake).map(Begun::Done);
+            return load_lake(&lake).map(OfferOutcome::Committed);
         }
-        let (tell, outcome) = tokio::sync::oneshot::channel();
+        let (sender, outcome) = tokio::sync::oneshot::channel();
         // The send fails if the client is gone.
-        let heard = Box::new(move |told| drop(tell.send(told)));
-        let offered = lake.offer(replace, heard)?;
+        let notify = Box::new(move |result| drop(sender.send(result)));
+        let offered = lake.offer(replace, notify)?;
         self.engine.hurry(lake::NAME, table.def().id);
-        Ok(Begun::Waits(Waiting { table, snapshot_id, offered, outcome }))
+        Ok(OfferOutcome::Pending(PendingOffer { table, snapshot_id, offered, outcome }))
     }
 
-    async fn answered(self: &Arc<Self>, ident: &Ident, waiting: Waiting) -> Result<Loaded> {
-        let Waiting { table, snapshot_id, offered, mut outcome } = waiting;
-        let told = match tokio::time::timeout(LOOK_MAX, &mut outcome).await {
-            Ok(told) => told.ok(),
+    async fn wait_for_decision(
+        self: &Arc<Self>,
+        ident: &Ident,
+        pending: PendingOffer,
+    ) -> Result<LoadedMetadata> {
+        let PendingOffer { table, snapshot_id, offered, mut outcome } = pending;
+        let result = match tokio::time::timeout(LOOK_MAX, &mut outcome).await {
+            Ok(result) => result.ok(),
             Err(_) if offered.withdraw() => {
                 return Err(Error::new(Kind::Busy, "the lake has not come to it").into());
             }
             // The outcome may have arrived just now.
             Err(_) => outcome.try_recv().ok(),
         };
-        match told {
+        match result {
             Some(ReplacementOutcome::Committed(version)) => {
-                let shows = move |catalog: &Catalog| catalog.shows(&table, snapshot_id, version);
+                let wait_until_visible =
+                    move |catalog: &Catalog| catalog.wait_until_visible(&table, snapshot_id, version);
                 // The commit exists, even if it cannot be shown.
                 let unknown = || Problem::unknown(&Error::new(Kind::Timeout, "the commit is not shown yet"));
-                self.run(shows).await.map_err(|_| unknown())
+                self.run(wait_until_visible).await.map_err(|_| unknown())
             }
             Some(ReplacementOutcome::Refused(error)) => Err(refused(ident, error)),
             Some(ReplacementOutcome::Unknown(error)) => Err(Problem::unknown(&error)),
@@ -114,13 +121,18 @@ impl Catalog {
     }
 
     /// Waits until readers see a commit of the lake, because the client's next request loads the table.
-    fn shows(&self, table: &table::Snapshot, snapshot_id: i64, version: u64) -> Result<Loaded> {
+    fn wait_until_visible(
+        &self,
+        table: &table::Snapshot,
+        snapshot_id: i64,
+        version: u64,
+    ) -> Result<LoadedMetadata> {
         let begun = Instant::now();
         loop {
             let lsn = self.engine.root().lsn();
             let lake = self.lake_of(table)?;
             if lake.version >= version && lake.has_adopted(snapshot_id) {
-                return shown(&lake);
+                return load_lake(&lake);
             }
             if begun.elapsed() > SHOW_MAX {
                 return Err(Error::new(Kind::Timeout, "the lake does not show its commit").into());
@@ -130,9 +142,9 @@ impl Catalog {
     }
 }
 
-fn shown(lake: &lake::Lake) -> Result<Loaded> {
-    let table = lake::catalog::Table::parse(&lake.metadata.to_bytes()?)?;
-    Ok(Loaded::of(&table, lake.metadata_location())?)
+fn load_lake(lake: &lake::Lake) -> Result<LoadedMetadata> {
+    let table = lake::catalog::TableMetadata::parse(&lake.metadata.to_bytes()?)?;
+    Ok(LoadedMetadata::of(&table, lake.metadata_location())?)
 }
 
 fn refused(ident: &Ident, error: Error) -> Problem {

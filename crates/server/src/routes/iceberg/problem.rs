@@ -6,9 +6,9 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 use types::{Error, Kind};
 
-use super::names::{Ident, shown};
+use super::names::{Ident, display_namespace};
 use crate::failure::Failure;
-use crate::told;
+use crate::log_throttle;
 
 /// The reason why a request to the catalog is refused.
 #[derive(Debug)]
@@ -44,12 +44,12 @@ impl Problem {
     }
 
     pub fn no_namespace(namespace: &[String]) -> Problem {
-        let message = format!("Namespace does not exist: {}", shown(namespace));
+        let message = format!("Namespace does not exist: {}", display_namespace(namespace));
         Problem::new(StatusCode::NOT_FOUND, "NoSuchNamespaceException", message)
     }
 
     pub fn not_empty(namespace: &[String]) -> Problem {
-        let message = format!("Namespace {} is not empty", shown(namespace));
+        let message = format!("Namespace {} is not empty", display_namespace(namespace));
         Problem::new(StatusCode::CONFLICT, "NamespaceNotEmptyException", message)
     }
 
@@ -105,7 +105,7 @@ impl From<Error> for Problem {
         let message = match status.is_server_error() {
             // Paths and messages are for the log.
             true => {
-                if let Some(times) = told::of_requests(error.kind().name()) {
+                if let Some(times) = log_throttle::note_failure(error.kind().name()) {
                     tracing::warn!(%error, times, "requests to the catalog failed");
                 }
                 format!("the server cannot do it now: {}", error.kind().name())

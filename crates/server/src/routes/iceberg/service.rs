@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::Engine;
-use lake::catalog::Store;
+use lake::catalog::TableStore;
 use table::Snapshot;
 use table::materializer::{Budget, Checkpoint, Materializer, MaterializerDir, Position, Progress, Published};
 use types::{Error, Kind, Principal, Result, TableDef, TableSet, name};
@@ -13,8 +13,8 @@ use vfs::{Mutex, Rank};
 
 use super::names::Ident;
 use super::problem::{self, Problem};
-use super::state::{self, State, Swap, What};
-use crate::work::Pool;
+use super::state::{self, EntryKind, State, Swap};
+use crate::work_pool::WorkPool;
 
 /// Number of threads that wait for files and commits of the catalog.
 const THREADS: usize = 4;
@@ -30,24 +30,25 @@ const LAKE_EVERY: Duration = Duration::from_millis(20);
 /// The catalog of one server.
 pub struct Catalog {
     pub engine: Engine,
-    pub store: Store,
-    names: Arc<Names>,
+    pub store: TableStore,
+    names: Arc<ReservedNames>,
     /// Held while tables, views and namespaces are made, moved or dropped, because names and locations are compared with the
     /// existing ones. Commits to a table do not take it.
     structure: Mutex<()>,
     /// Started by the first request, so that an unused catalog has no threads.
-    pool: OnceLock<Pool>,
+    pool: OnceLock<WorkPool>,
 }
 
 impl Catalog {
     /// Starts the catalog over an open database. From here on, Polynya's tables cannot take the names of other engines' tables.
-    pub fn start(engine: Engine, store: Store) -> Result<Arc<Catalog>> {
-        let names = Arc::new(Names { taken: Mutex::new(Rank::new(24, "catalog names"), BTreeSet::new()) });
+    pub fn start(engine: Engine, store: TableStore) -> Result<Arc<Catalog>> {
+        let names =
+            Arc::new(ReservedNames { taken: Mutex::new(Rank::new(24, "catalog names"), BTreeSet::new()) });
         engine.register(names.clone())?;
         let structure = Mutex::new(Rank::new(22, "catalog structure"), ());
         let catalog = Catalog { engine, store, names, structure, pool: OnceLock::new() };
         let all = catalog.state().all()?;
-        let named = all.iter().map(|known| &known.entry).filter(|entry| entry.what != What::Namespace);
+        let named = all.iter().map(|known| &known.entry).filter(|entry| entry.kind != EntryKind::Namespace);
         catalog.names.taken.lock().extend(named.map(|entry| entry.ident().full_name()));
         Ok(Arc::new(catalog))
     }
@@ -59,7 +60,7 @@ impl Catalog {
     ) -> problem::Result<T> {
         if self.pool.get().is_none() {
             // If two requests start a pool at the same time, the second one is dropped.
-            let _ = self.pool.set(Pool::named("pn-catalog", THREADS, JOBS_MAX)?);
+            let _ = self.pool.set(WorkPool::with_name("pn-catalog", THREADS, JOBS_MAX)?);
         }
         let pool = self.pool.get().ok_or_else(|| Error::internal("the catalog has no threads"))?;
         let catalog = self.clone();
@@ -71,7 +72,7 @@ impl Catalog {
     }
 
     /// Runs changes of names and locations one at a time.
-    pub fn in_order<T>(&self, job: impl FnOnce() -> problem::Result<T>) -> problem::Result<T> {
+    pub fn exclusively<T>(&self, job: impl FnOnce() -> problem::Result<T>) -> problem::Result<T> {
         let guard = self.structure.lock();
         let done = job();
         drop(guard);
@@ -88,13 +89,13 @@ impl Catalog {
         for _ in 0..TRIES {
             let plan = job(&self.state())?;
             if plan.swap.is_empty() {
-                return Ok(plan.told);
+                return Ok(plan.result);
             }
-            let Err(error) = state::swap(&self.engine, plan.swap) else { return Ok(plan.told) };
+            let Err(error) = state::swap(&self.engine, plan.swap) else { return Ok(plan.result) };
             if !is_certain(error.kind()) {
                 return Err(Problem::unknown(&error));
             }
-            plan.wrote.iter().for_each(|file| self.store.remove(file));
+            plan.written_files.iter().for_each(|file| self.store.remove(file));
             if error.kind() != Kind::Conflict {
                 return Err(error.into());
             }
@@ -111,17 +112,18 @@ impl Catalog {
         ident: &Ident,
         location: &str,
     ) -> problem::Result<()> {
-        self.store.place_of(&ident.namespace, location, sees_all(principal))?;
+        self.store.path_for_new(&ident.namespace, location, sees_all(principal))?;
         for known in state.all()? {
             let entry = &known.entry;
-            let is_other = entry.what != What::Namespace && entry.ident() != *ident;
+            let is_other = entry.kind != EntryKind::Namespace && entry.ident() != *ident;
             if is_other && lake::catalog::overlaps(&entry.location, location) {
-                return Err(match entry.ident().is_visible(principal) {
-                    true => Problem::bad(format!(
+                return Err(if entry.ident().is_visible(principal) {
+                    Problem::bad(format!(
                         "the location `{}` is, holds or lies in that of another table",
                         name::printable(location)
-                    )),
-                    false => self.store.no_place(&ident.namespace, location).into(),
+                    ))
+                } else {
+                    self.store.misplaced(&ident.namespace, location).into()
                 });
             }
         }
@@ -129,7 +131,7 @@ impl Catalog {
     }
 
     /// Reserves a name while `job` gives it to a table or view of another engine. The name stays reserved if the job succeeds.
-    pub fn with_name<T>(
+    pub fn with_reserved_name<T>(
         &self,
         ident: &Ident,
         job: impl FnOnce() -> problem::Result<T>,
@@ -137,20 +139,20 @@ impl Catalog {
         self.names.taken.lock().insert(ident.full_name());
         let done = job();
         if done.is_err() {
-            self.forget(ident);
+            self.release_name(ident);
         }
         done
     }
 
     /// Releases a name, unless a table or view of another engine has it.
-    pub fn forget(&self, ident: &Ident) {
+    pub fn release_name(&self, ident: &Ident) {
         if self.state().find(ident).is_ok_and(|known| known.is_none()) {
             self.names.taken.lock().remove(&ident.full_name());
         }
     }
 
     /// Returns Polynya's own table of exactly this name, if the principal may see it, and whether it has a lake.
-    pub fn own(&self, principal: &Principal, ident: &Ident) -> Result<Option<(Arc<Snapshot>, bool)>> {
+    pub fn own_table(&self, principal: &Principal, ident: &Ident) -> Result<Option<(Arc<Snapshot>, bool)>> {
         if !ident.is_flat() {
             return Ok(None);
         }
@@ -164,7 +166,7 @@ impl Catalog {
     }
 
     pub fn has_lake(&self, table: &Snapshot) -> bool {
-        self.engine.standing(table).iter().any(|standing| standing.materializer == lake::NAME)
+        self.engine.materializer_progress(table).iter().any(|standing| standing.materializer == lake::NAME)
     }
 
     /// Returns the published lake of one of Polynya's own tables. Waits up to `LAKE_WAIT` if the table was just made.
@@ -200,14 +202,14 @@ pub fn sees_all(principal: &Principal) -> bool {
 pub struct Plan<T> {
     pub swap: Swap,
     /// Metadata files that are unreferenced if the swap does not happen.
-    pub wrote: Vec<String>,
+    pub written_files: Vec<String>,
     /// The result for the caller.
-    pub told: T,
+    pub result: T,
 }
 
 impl<T> Plan<T> {
-    pub fn new(swap: Swap, told: T) -> Plan<T> {
-        Plan { swap, wrote: Vec::new(), told }
+    pub fn new(swap: Swap, result: T) -> Plan<T> {
+        Plan { swap, written_files: Vec::new(), result }
     }
 }
 
@@ -229,11 +231,11 @@ fn is_certain(kind: Kind) -> bool {
 
 /// The names of other engines' tables and views, which no table of Polynya may take. It is registered as a materializer only to
 /// be asked before a table is made; it derives nothing.
-struct Names {
+struct ReservedNames {
     taken: Mutex<BTreeSet<String>>,
 }
 
-impl Materializer for Names {
+impl Materializer for ReservedNames {
     fn name(&self) -> &'static str {
         "catalog"
     }

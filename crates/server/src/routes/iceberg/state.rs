@@ -26,27 +26,27 @@ const KEY: usize = 2;
 const ROWS: usize = 8_192;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EntryKind {
     Namespace,
     Table,
     View,
 }
 
-impl What {
+impl EntryKind {
     fn name(self) -> &'static str {
         match self {
-            What::Namespace => "namespace",
-            What::Table => "table",
-            What::View => "view",
+            EntryKind::Namespace => "namespace",
+            EntryKind::Table => "table",
+            EntryKind::View => "view",
         }
     }
 
     /// Returns the word for the beginning of a message.
     pub fn title(self) -> &'static str {
         match self {
-            What::Namespace => "Namespace",
-            What::Table => "Table",
-            What::View => "View",
+            EntryKind::Namespace => "Namespace",
+            EntryKind::Table => "Table",
+            EntryKind::View => "View",
         }
     }
 }
@@ -54,7 +54,7 @@ impl What {
 /// A namespace, table or view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    pub what: What,
+    pub kind: EntryKind,
     pub namespace: Vec<String>,
     /// The name of a table or view; empty for a namespace.
     pub name: String,
@@ -69,7 +69,7 @@ pub struct Entry {
 impl Entry {
     pub fn of_namespace(namespace: Vec<String>, properties: Map<String, Json>) -> Entry {
         Entry {
-            what: What::Namespace,
+            kind: EntryKind::Namespace,
             namespace,
             name: String::new(),
             uuid: String::new(),
@@ -86,7 +86,7 @@ impl Entry {
 
 /// An entry as it was read, and the row version that contains it.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct StoredEntry {
     pub row: RowId,
     pub entry: Entry,
 }
@@ -110,16 +110,16 @@ impl Swap {
     }
 
     /// Replaces an entry.
-    pub fn replace(known: &Known, entry: Entry) -> Swap {
+    pub fn replace(known: &StoredEntry, entry: Entry) -> Swap {
         Swap { puts: vec![(Some(known.row), entry)], removals: Vec::new() }
     }
 
-    pub fn remove(known: &Known) -> Swap {
+    pub fn remove(known: &StoredEntry) -> Swap {
         Swap { puts: Vec::new(), removals: vec![known.row] }
     }
 }
 
-fn def() -> Result<TableDef> {
+fn definition() -> Result<TableDef> {
     let mut def = TableDef::new(TableId(0), TABLE);
     for column in COLUMNS {
         def.add_column(column, &DataType::String, false, None)?;
@@ -138,19 +138,19 @@ impl State {
         State(engine.root().table(TABLE).cloned())
     }
 
-    pub fn namespace(&self, namespace: &[String]) -> Result<Option<Known>> {
+    pub fn namespace(&self, namespace: &[String]) -> Result<Option<StoredEntry>> {
         self.get(namespace, "")
     }
 
     /// Returns the entry of a table or view.
-    pub fn find(&self, ident: &Ident) -> Result<Option<Known>> {
+    pub fn find(&self, ident: &Ident) -> Result<Option<StoredEntry>> {
         if ident.name.is_empty() {
             return Ok(None);
         }
         self.get(&ident.namespace, &ident.name)
     }
 
-    fn get(&self, namespace: &[String], name: &str) -> Result<Option<Known>> {
+    fn get(&self, namespace: &[String], name: &str) -> Result<Option<StoredEntry>> {
         let Some(table) = &self.0 else { return Ok(None) };
         let values = [Value::String(namespace.join(".")), Value::String(name.to_owned())];
         let types: Vec<&DataType> = table.def().key_columns().map(|column| &column.data_type).collect();
@@ -161,7 +161,7 @@ impl State {
     }
 
     /// Returns all entries in no particular order.
-    pub fn all(&self) -> Result<Vec<Known>> {
+    pub fn all(&self) -> Result<Vec<StoredEntry>> {
         let Some(table) = &self.0 else { return Ok(Vec::new()) };
         let projection = table.projection(&columns(table)?)?;
         let mut all = Vec::new();
@@ -191,27 +191,27 @@ fn columns(table: &Snapshot) -> Result<Vec<ColumnId>> {
     Ok(ids)
 }
 
-fn entries(batch: &RecordBatch) -> Result<Vec<Known>> {
+fn entries(batch: &RecordBatch) -> Result<Vec<StoredEntry>> {
     let unexpected = || Error::damaged(format!("`{TABLE}` has columns of other types"));
     let ids = batch.column(0).as_primitive_opt::<arrow::datatypes::Int64Type>().ok_or_else(unexpected)?;
     let mut texts = Vec::new();
     for at in 1..batch.num_columns() {
         texts.push(batch.column(at).as_string_opt::<i32>().ok_or_else(unexpected)?);
     }
-    let entry = |at: usize| -> Result<Known> {
+    let entry = |at: usize| -> Result<StoredEntry> {
         let text = |column: usize| texts[column].value(at);
-        let what = match text(2) {
-            "namespace" => What::Namespace,
-            "table" => What::Table,
-            "view" => What::View,
+        let kind = match text(2) {
+            "namespace" => EntryKind::Namespace,
+            "table" => EntryKind::Table,
+            "view" => EntryKind::View,
             other => return Err(Error::damaged(format!("`{TABLE}` has an entry of kind `{other}`"))),
         };
         let properties = serde_json::from_str(text(6))
             .map_err(|e| Error::damaged(format!("properties in `{TABLE}` are no JSON: {e}")))?;
-        Ok(Known {
+        Ok(StoredEntry {
             row: RowId(ids.value(at) as u64),
             entry: Entry {
-                what,
+                kind,
                 namespace: text(0).split('.').map(str::to_owned).collect(),
                 name: text(1).to_owned(),
                 uuid: text(3).to_owned(),
@@ -229,7 +229,7 @@ fn entries(batch: &RecordBatch) -> Result<Vec<Known>> {
 pub fn swap(engine: &Engine, swap: Swap) -> Result<()> {
     let mut ops = Vec::new();
     if engine.root().table(TABLE).is_none() {
-        ops.push(Op::CreateTable { def: def()?, if_absent: true });
+        ops.push(Op::CreateTable { def: definition()?, if_absent: true });
     }
     let (expected, entries): (Vec<_>, Vec<_>) = swap.puts.into_iter().unzip();
     let table = TABLE.to_owned();
@@ -255,7 +255,7 @@ fn batch(entries: &[Entry]) -> Result<RecordBatch> {
     let values: [ArrayRef; COLUMNS.len()] = [
         column(&|entry| entry.namespace.join(".")),
         column(&|entry| entry.name.clone()),
-        column(&|entry| entry.what.name().to_owned()),
+        column(&|entry| entry.kind.name().to_owned()),
         column(&|entry| entry.uuid.clone()),
         column(&|entry| entry.location.clone()),
         column(&|entry| entry.metadata_location.clone()),

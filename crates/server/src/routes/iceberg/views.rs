@@ -1,30 +1,27 @@
 //! Views of other engines: queries in one or more dialects, which this server stores and does not run.
 
-use lake::catalog::{self, View, ViewChange, requirement};
+use lake::catalog::{self, ViewChange, ViewMetadata, requirement};
 use serde_json::{Value as Json, json};
 use types::{Error, Principal, Result as CoreResult};
 
 use super::names::Ident;
 use super::problem::{Problem, Result};
 use super::service::{Catalog, Plan};
-use super::state::{Entry, Known, State, Swap, What};
-use super::tables::Loaded;
+use super::state::{Entry, EntryKind, State, StoredEntry, Swap};
+use super::tables::LoadedMetadata;
 
 impl Catalog {
-    pub fn find_view(&self, state: &State, principal: &Principal, ident: &Ident) -> Result<Known> {
-        let known = match ident.is_visible(principal) {
-            true => state.find(ident)?,
-            false => None,
-        };
-        known.filter(|known| known.entry.what == What::View).ok_or_else(|| Problem::no_view(ident))
+    pub fn find_view(&self, state: &State, principal: &Principal, ident: &Ident) -> Result<StoredEntry> {
+        let known = if ident.is_visible(principal) { state.find(ident)? } else { None };
+        known.filter(|known| known.entry.kind == EntryKind::View).ok_or_else(|| Problem::no_view(ident))
     }
 
-    pub fn load_view(&self, principal: &Principal, ident: &Ident) -> Result<Loaded> {
+    pub fn load_view(&self, principal: &Principal, ident: &Ident) -> Result<LoadedMetadata> {
         let known = self.find_view(&self.state(), principal, ident)?;
-        Ok(Loaded { metadata: self.read(&known)?, metadata_location: known.entry.metadata_location })
+        Ok(LoadedMetadata { metadata: self.read(&known)?, metadata_location: known.entry.metadata_location })
     }
 
-    pub fn create_view(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<Loaded> {
+    pub fn create_view(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<LoadedMetadata> {
         ident.check_new(principal)?;
         let mut version = body["view-version"].clone();
         if !version.is_object() {
@@ -36,13 +33,13 @@ impl Catalog {
             json!({ "action": "add-schema", "schema": body["schema"] }),
             json!({ "action": "add-view-version", "view-version": version }),
             json!({ "action": "set-current-view-version", "view-version-id": -1 }),
-            json!({ "action": "set-properties", "updates": catalog::texts(&body["properties"], "a property")? }),
+            json!({ "action": "set-properties", "updates": catalog::string_map(&body["properties"], "a property")? }),
         ];
-        self.in_order(|| {
-            self.with_name(ident, || {
+        self.exclusively(|| {
+            self.with_reserved_name(ident, || {
                 self.change(|state| {
                     self.namespace(state, principal, &ident.namespace)?;
-                    self.refuse_taken(state, principal, ident, What::View)?;
+                    self.refuse_taken(state, principal, ident, EntryKind::View)?;
                     let location = match body["location"].as_str() {
                         Some(location) => location.trim_end_matches('/').to_owned(),
                         None => self.store.new_location(&ident.namespace, &ident.name),
@@ -59,7 +56,7 @@ impl Catalog {
     }
 
     /// Changes a view: its query, its properties or its location.
-    pub fn commit_view(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<Loaded> {
+    pub fn commit_view(&self, principal: &Principal, ident: &Ident, body: &Json) -> Result<LoadedMetadata> {
         let list = |key: &str| match &body[key] {
             Json::Null => Ok(Vec::new()),
             Json::Array(list) => Ok(list.clone()),
@@ -70,7 +67,7 @@ impl Catalog {
             self.change(|state| {
                 let known = self.find_view(state, principal, ident)?;
                 let metadata_location = known.entry.metadata_location.clone();
-                let view = View::parse(&self.store.read(&metadata_location)?)
+                let view = ViewMetadata::parse(&self.store.read(&metadata_location)?)
                     .map_err(|e| Error::damaged(format!("the metadata of {ident} are not readable: {e}")))?;
                 requirement::check_view(&requirements, &view.view_uuid)?;
                 let mut change = ViewChange::of(view.clone(), self.store.now_ms());
@@ -81,28 +78,33 @@ impl Catalog {
                 if changed.location != view.location {
                     self.check_location(state, principal, ident, &changed.location)?;
                 }
-                let (entry, told) = self.write_view(ident, &changed, Some(&known))?;
-                let wrote = vec![entry.metadata_location.clone()];
+                let (entry, result) = self.write_view(ident, &changed, Some(&known))?;
+                let written_files = vec![entry.metadata_location.clone()];
                 // The new metadata does not refer to the previous file, which is removed after the commit.
                 let old = (view.location, metadata_location);
-                Ok(Plan { swap: Swap::replace(&known, entry), wrote, told: (told, Some(old)) })
+                Ok(Plan { swap: Swap::replace(&known, entry), written_files, result: (result, Some(old)) })
             })
         };
         let moves = updates.iter().any(|update| update["action"] == "set-location");
-        let (loaded, old) = if moves { self.in_order(run)? } else { run()? };
+        let (loaded, old) = if moves { self.exclusively(run)? } else { run()? };
         if let Some((location, file)) = old {
             self.store.remove_old(&location, &file);
         }
         Ok(loaded)
     }
 
-    fn write_view(&self, ident: &Ident, view: &View, known: Option<&Known>) -> Result<(Entry, Loaded)> {
+    fn write_view(
+        &self,
+        ident: &Ident,
+        view: &ViewMetadata,
+        known: Option<&StoredEntry>,
+    ) -> Result<(Entry, LoadedMetadata)> {
         let previous = known.map(|known| known.entry.metadata_location.as_str());
         let metadata_location = self.store.next_metadata(&view.location, &view.properties, previous)?;
-        let told = loaded(view, &metadata_location)?;
-        self.store.write(&metadata_location, told.metadata.as_bytes(), previous)?;
+        let result = loaded(view, &metadata_location)?;
+        self.store.write(&metadata_location, result.metadata.as_bytes(), previous)?;
         let entry = Entry {
-            what: What::View,
+            kind: EntryKind::View,
             namespace: ident.namespace.clone(),
             name: ident.name.clone(),
             uuid: view.view_uuid.clone(),
@@ -110,22 +112,25 @@ impl Catalog {
             metadata_location,
             properties: Default::default(),
         };
-        Ok((entry, told))
+        Ok((entry, result))
     }
 
     pub fn drop_view(&self, principal: &Principal, ident: &Ident) -> Result<()> {
-        let entry = self.in_order(|| {
+        let entry = self.exclusively(|| {
             self.change(|state| {
                 let known = self.find_view(state, principal, ident)?;
                 Ok(Plan::new(Swap::remove(&known), known.entry))
             })
         })?;
-        self.forget(ident);
+        self.release_name(ident);
         self.store.remove_old(&entry.location, &entry.metadata_location);
         Ok(())
     }
 }
 
-fn loaded(view: &View, metadata_location: &str) -> CoreResult<Loaded> {
-    Ok(Loaded { metadata_location: metadata_location.to_owned(), metadata: view.to_json()?.to_string() })
+fn loaded(view: &ViewMetadata, metadata_location: &str) -> CoreResult<LoadedMetadata> {
+    Ok(LoadedMetadata {
+        metadata_location: metadata_location.to_owned(),
+        metadata: view.to_json()?.to_string(),
+    })
 }

@@ -18,14 +18,14 @@ use serde_json::{Value as Json, json};
 use types::{Error, Kind, Lsn, Principal, Scope, TableDef, TableId, name};
 use vfs::{Mutex, Rank};
 
-use super::{deadline, standing, told};
+use super::{deadline, redacted, standing};
 use crate::app::Shared;
-use crate::asked;
 use crate::failure::Result;
+use crate::input;
 use crate::routes::json;
 
 /// The last erasure of each table, so that a repeated request joins it instead of starting a second one.
-pub struct Erasures(Mutex<BTreeMap<TableId, Arc<Watched>>>);
+pub struct Erasures(Mutex<BTreeMap<TableId, Arc<TableErasure>>>);
 
 impl Default for Erasures {
     fn default() -> Self {
@@ -34,7 +34,7 @@ impl Default for Erasures {
 }
 
 /// An erasure in the local files and in the lake.
-struct Watched {
+struct TableErasure {
     lsn: Lsn,
     local: Arc<Erasure>,
     /// The result in the lake, or `None` if the table has no lake.
@@ -43,7 +43,7 @@ struct Watched {
     old_lake: AtomicBool,
 }
 
-impl Watched {
+impl TableErasure {
     fn failed(&self) -> Option<Error> {
         let lake = self.lake.as_ref().and_then(|lake| lake.get()?.clone().err());
         let local = self.local.state();
@@ -58,14 +58,14 @@ impl Watched {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct EraseQuery {
     /// Rows that were deleted up to this commit are erased; by default all that were deleted so far.
     lsn: Option<u64>,
     deadline_ms: Option<u64>,
 }
 
 /// Initial time between two checks of the progress.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Erases the rows that have been deleted from a table so far, and answers once that is done.
 pub async fn erase(
@@ -74,11 +74,11 @@ pub async fn erase(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: Asked = asked::query(request.uri())?;
-    let deadline = deadline(asked.deadline_ms)?;
+    let params: EraseQuery = input::query(request.uri())?;
+    let deadline = deadline(params.deadline_ms)?;
     let view = app.engine.view(&principal)?;
     let found = view.table(&table)?;
-    let lsn = match asked.lsn.map(Lsn) {
+    let lsn = match params.lsn.map(Lsn) {
         Some(lsn) if lsn > view.lsn() => {
             return Err(Error::invalid(format!("lsn {lsn} is none yet: the newest is {}", view.lsn()))
                 .hint("leave `lsn` out to erase what was deleted so far")
@@ -90,23 +90,23 @@ pub async fn erase(
     let def = found.def().clone();
     let has_lake = standing(&app, &found).is_some();
     drop((view, found));
-    let watched = begin(&app, &def, lsn, has_lake)?;
+    let erasure = begin(&app, &def, lsn, has_lake)?;
     let until = Instant::now() + deadline;
     let mut stopping = app.stopping.subscribe();
-    let mut rest = LOOK_EVERY;
+    let mut rest = CHECK_INTERVAL;
     loop {
         if *stopping.borrow() {
             return Err(Error::new(Kind::Closed, "the server stops; ask again when it runs").into());
         }
-        if let Some(error) = watched.failed().or(app.engine.status().write_error) {
-            return Err(why(error, &principal).into());
+        if let Some(error) = erasure.failed().or(app.engine.status().write_error) {
+            return Err(failure_for(error, &principal).into());
         }
-        if watched.is_done() {
-            return Ok(json(&report(&app, &def, &watched, &principal).await?));
+        if erasure.is_done() {
+            return Ok(json(&report(&app, &def, &erasure, &principal).await?));
         }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(late(&def, &watched, deadline).into());
+            return Err(timeout_error(&def, &erasure, deadline).into());
         }
         tokio::select! {
             () = tokio::time::sleep(rest.min(left)) => {}
@@ -117,48 +117,48 @@ pub async fn erase(
 }
 
 /// Joins an erasure that runs or is done for this commit or a later one, or starts a new one.
-fn begin(app: &Shared, def: &TableDef, lsn: Lsn, has_lake: bool) -> types::Result<Arc<Watched>> {
+fn begin(app: &Shared, def: &TableDef, lsn: Lsn, has_lake: bool) -> types::Result<Arc<TableErasure>> {
     let id = def.id;
     let materializer = app.options.lake.clone().filter(|_| has_lake);
     {
         let known = app.erasures.0.lock();
-        let fits = |watched: &&Arc<Watched>| {
-            watched.lsn >= lsn
-                && watched.lake.is_some() == materializer.is_some()
-                && watched.failed().is_none()
+        let fits = |erasure: &&Arc<TableErasure>| {
+            erasure.lsn >= lsn
+                && erasure.lake.is_some() == materializer.is_some()
+                && erasure.failed().is_none()
         };
-        if let Some(watched) = known.get(&id).filter(fits) {
-            return Ok(watched.clone());
+        if let Some(erasure) = known.get(&id).filter(fits) {
+            return Ok(erasure.clone());
         }
     }
     let local = app.engine.erase(id, lsn)?;
     let lake = materializer.map(|materializer| {
         let outcome = Arc::new(OnceLock::new());
-        let told = outcome.clone();
+        let result = outcome.clone();
         // The callback is called once, so `set` cannot fail.
-        materializer.erase(id, lsn, Box::new(move |erased| drop(told.set(erased))));
+        materializer.erase(id, lsn, Box::new(move |erased| drop(result.set(erased))));
         app.engine.hurry(lake::NAME, id);
         outcome
     });
-    let watched = Arc::new(Watched { lsn, local, lake, old_lake: AtomicBool::new(false) });
+    let erasure = Arc::new(TableErasure { lsn, local, lake, old_lake: AtomicBool::new(false) });
     let root = app.engine.root();
     let mut known = app.erasures.0.lock();
     // Entries of dropped tables are removed, since nobody can request them.
     known.retain(|id, _| root.tables().any(|table| table.def().id == *id));
-    known.insert(id, watched.clone());
-    Ok(watched)
+    known.insert(id, erasure.clone());
+    Ok(erasure)
 }
 
 /// Returns the error of a failed erasure. Only admins see paths and messages.
-fn why(error: Error, principal: &Principal) -> Error {
+fn failure_for(error: Error, principal: &Principal) -> Error {
     match error.kind() {
         Kind::NotFound | Kind::Closed | Kind::Busy => error,
-        _ => told(error, principal),
+        _ => redacted(error, principal),
     }
 }
 
-fn late(def: &TableDef, watched: &Watched, deadline: Duration) -> Error {
-    let local = watched.local.state();
+fn timeout_error(def: &TableDef, erasure: &TableErasure, deadline: Duration) -> Error {
+    let local = erasure.local.state();
     let indexes = match local.indexes_left.as_slice() {
         [] => String::new(),
         left => format!(
@@ -166,7 +166,7 @@ fn late(def: &TableDef, watched: &Watched, deadline: Duration) -> Error {
             left.join(" and the ")
         ),
     };
-    let lake = match &watched.lake {
+    let lake = match &erasure.lake {
         None => "",
         Some(lake) if lake.get().is_some() => ", the lake is done",
         Some(_) => ", the lake is not done",
@@ -180,13 +180,13 @@ fn late(def: &TableDef, watched: &Watched, deadline: Duration) -> Error {
     Error::new(Kind::Timeout, format!("`{table}` is not erased after {} ms", deadline.as_millis())).hint(
         format!(
             "it goes on: {rewritten} segments written anew{held}{indexes}{lake}; ask again with lsn={} to hear of it",
-            watched.lsn
+            erasure.lsn
         ),
     )
 }
 
 /// The former lakes of a table: copies on this machine from before its lake moved elsewhere.
-struct Former {
+struct FormerLake {
     env: vfs::Env,
     warehouse: PathBuf,
     table: TableId,
@@ -194,14 +194,14 @@ struct Former {
     written: Option<PathBuf>,
 }
 
-impl Former {
+impl FormerLake {
     /// Returns `None` if lakes are still written where they have always been.
-    fn of(app: &Shared, def: &TableDef) -> Option<Former> {
+    fn of(app: &Shared, def: &TableDef) -> Option<FormerLake> {
         let warehouse = app.options.lake.as_ref()?.options().former.clone()?;
         let root = app.engine.root();
         let lake = root.derived(lake::NAME, def.id).and_then(|position| position.published::<Lake>());
         let written = lake.map(|lake| lake.dir.clone());
-        Some(Former { env: app.engine.env().clone(), warehouse, table: def.id, written })
+        Some(FormerLake { env: app.engine.env().clone(), warehouse, table: def.id, written })
     }
 
     fn find(&self) -> types::Result<Vec<PathBuf>> {
@@ -213,26 +213,26 @@ impl Former {
     }
 }
 
-async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Principal) -> Result<Json> {
+async fn report(app: &Shared, def: &TableDef, erasure: &TableErasure, principal: &Principal) -> Result<Json> {
     // The old copies are removed only after the current lake was erased: that proves that it contains the whole table.
-    let erased = watched.lake.as_ref().and_then(|lake| lake.get()?.clone().ok());
+    let erased = erasure.lake.as_ref().and_then(|lake| lake.get()?.clone().ok());
     if erased.is_some()
-        && let Some(former) = Former::of(app, def)
+        && let Some(former) = FormerLake::of(app, def)
         && app.work.run(move || former.remove()).await??
     {
-        watched.old_lake.store(true, Ordering::Release);
+        erasure.old_lake.store(true, Ordering::Release);
     }
-    let local = watched.local.state();
+    let local = erasure.local.state();
     let mut answer = json!({
         "table": name::short_table_name(&def.name),
-        "lsn": watched.lsn.0,
+        "lsn": erasure.lsn.0,
         "local": {
             "history_segments": local.history_segments,
             "segments_rewritten": local.segments_rewritten,
             "segments_damaged": local.segments_damaged,
             "segments_removed": local.segments_removed,
             "bytes_removed": local.bytes_removed,
-            "old_lake_removed": watched.old_lake.load(Ordering::Acquire),
+            "old_lake_removed": erasure.old_lake.load(Ordering::Acquire),
         },
     });
     let root = app.engine.root();
@@ -259,12 +259,17 @@ async fn report(app: &Shared, def: &TableDef, watched: &Watched, principal: &Pri
             shown
         }
     };
-    answer["elsewhere"] = elsewhere(app, def, principal, watched).await?;
+    answer["elsewhere"] = elsewhere(app, def, principal, erasure).await?;
     Ok(answer)
 }
 
 /// Returns the places with copies that an erasure does not reach, each with the condition under which the copy goes away.
-async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched: &Watched) -> Result<Json> {
+async fn elsewhere(
+    app: &Shared,
+    def: &TableDef,
+    principal: &Principal,
+    erasure: &TableErasure,
+) -> Result<Json> {
     let status = app.engine.status();
     let mut all = vec![json!({
         "what": "log",
@@ -279,7 +284,7 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
         all.push(of);
     }
     all.push(json!({ "what": "backups", "until": "those that were taken before are removed" }));
-    if watched.lake.is_some()
+    if erasure.lake.is_some()
         && app.options.lake.as_ref().is_some_and(|lake| lake.options().objects.is_some())
     {
         all.push(json!({
@@ -295,13 +300,13 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
             "until": "they are deleted there, and that table is erased too",
         }));
     }
-    if app.engine.root().table(engine::remember::TABLE).is_some() {
+    if app.engine.root().table(engine::idempotency::TABLE).is_some() {
         all.push(json!({
             "what": "remembered answers",
             "until": "requests with an Idempotency-Key whose answers had the row are forgotten",
         }));
     }
-    if watched.lake.is_none()
+    if erasure.lake.is_none()
         && let Some(materializer) = app.options.lake.clone()
     {
         let (env, of) = (app.engine.env().clone(), def.clone());
@@ -312,7 +317,7 @@ async fn elsewhere(app: &Shared, def: &TableDef, principal: &Principal, watched:
             }));
         }
     }
-    if let Some(former) = Former::of(app, def) {
+    if let Some(former) = FormerLake::of(app, def) {
         for dir in app.work.run(move || former.find()).await?? {
             let mut of = json!({
                 "what": "an Iceberg table of it on this machine that is not written any more",

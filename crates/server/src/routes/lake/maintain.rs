@@ -12,10 +12,10 @@ use serde_json::{Value as Json, json};
 use tokio::sync::oneshot;
 use types::{Error, Kind, Principal, name};
 
-use super::{Asked, check_followed, deadline, told};
+use super::{DeadlineQuery, check_followed, deadline, redacted};
 use crate::app::Shared;
-use crate::asked;
 use crate::failure::Result;
+use crate::input;
 use crate::routes::json;
 
 /// Makes the lake of a table as small as possible without losing a kept snapshot. Answers with what was done.
@@ -25,15 +25,15 @@ pub async fn maintain(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: Asked = asked::query(request.uri())?;
-    let deadline = deadline(asked.deadline_ms)?;
+    let params: DeadlineQuery = input::query(request.uri())?;
+    let deadline = deadline(params.deadline_ms)?;
     let found = app.engine.view(&principal)?.table(&table)?;
     check_followed(&app, &found)?;
     let Some(materializer) = app.options.lake.clone() else {
         return Err(Error::invalid("this server keeps no lake").into());
     };
     if let Some(error) = app.engine.status().write_error {
-        return Err(told(error, &principal).into());
+        return Err(redacted(error, &principal).into());
     }
     let (sender, receiver) = oneshot::channel();
     let id = found.def().id;
@@ -48,7 +48,7 @@ pub async fn maintain(
             answer["table"] = json!(short);
             Ok(json(&answer))
         }
-        Ok(Ok(Err(error))) => Err(told(error, &principal).into()),
+        Ok(Ok(Err(error))) => Err(redacted(error, &principal).into()),
         Ok(Err(_)) => Err(Error::new(Kind::Closed, "the server stops").into()),
         Err(_) => {
             let ms = deadline.as_millis();
@@ -87,7 +87,7 @@ fn extent(extent: &Extent) -> Json {
 
 /// Time between two checks for tables whose lake needs maintenance although no rows are missing in it. A check costs a few
 /// comparisons for each table, and no I/O.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs the periodic check until the server stops.
 pub async fn run(app: Shared) {
@@ -95,14 +95,14 @@ pub async fn run(app: Shared) {
     let mut stopping = app.stopping.subscribe();
     loop {
         tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
             _ = stopping.changed() => return,
         }
-        look(&app, &materializer);
+        check_tables(&app, &materializer);
     }
 }
 
-fn look(app: &Shared, materializer: &lake::Materializer) {
+fn check_tables(app: &Shared, materializer: &lake::Materializer) {
     let root = app.engine.root();
     for table in root.tables() {
         let id = table.def().id;

@@ -20,18 +20,18 @@ use table::Snapshot;
 use table::materializer::Position;
 use types::{Error, Kind, Lsn, Principal, RowId, Scope, TableId, name};
 
-use super::{DEADLINE_MAX, FAILURE_EVERY, check_followed, is_there, shown, standing, told};
+use super::{DEADLINE_MAX, FAILURE_EVERY, check_followed, is_there, position_json, redacted, standing};
 use crate::app::Shared;
-use crate::asked;
 use crate::auth::Admitted;
 use crate::failure::Result;
+use crate::input;
 use crate::revocation;
 use crate::routes::json;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
-    wait: Option<Mark>,
+struct WatermarksQuery {
+    wait: Option<Watermark>,
     row: Option<u64>,
     lsn: Option<u64>,
     deadline_ms: Option<u64>,
@@ -39,7 +39,7 @@ struct Asked {
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-enum Mark {
+enum Watermark {
     Acknowledged,
     Sealed,
     Lake,
@@ -53,10 +53,10 @@ pub async fn watermarks(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: Asked = asked::query(request.uri())?;
-    let deadline = asked::deadline(asked.deadline_ms)?.unwrap_or(WAIT).min(DEADLINE_MAX);
-    let goal = match (asked.wait, asked.row, asked.lsn) {
-        (None, None, None) if asked.deadline_ms.is_none() => None,
+    let params: WatermarksQuery = input::query(request.uri())?;
+    let deadline = input::deadline(params.deadline_ms)?.unwrap_or(WAIT).min(DEADLINE_MAX);
+    let goal = match (params.wait, params.row, params.lsn) {
+        (None, None, None) if params.deadline_ms.is_none() => None,
         (None, ..) => {
             return Err(Error::invalid("`row`, `lsn` and `deadline_ms` belong to `wait`")
                 .hint("say what is waited for: `wait=acknowledged`, `wait=sealed` or `wait=lake`")
@@ -73,9 +73,9 @@ pub async fn watermarks(
     let found = view.table(&table)?;
     let full_name = found.def().name.clone();
     let Some((mark, row, lsn)) = goal else {
-        return Ok(json(&marks(&app, &view, &found, &principal).await?));
+        return Ok(json(&watermarks_json(&app, &view, &found, &principal).await?));
     };
-    if mark == Mark::Lake {
+    if mark == Watermark::Lake {
         check_followed(&app, &found)?;
     }
     let goal = match (row, lsn) {
@@ -86,9 +86,9 @@ pub async fn watermarks(
     let mut waiter =
         Waiter { app, principal, admitted, full_name, id: found.def().id, mark, goal, lacked: None };
     drop((view, found));
-    match tokio::time::timeout(deadline, waiter.passed()).await {
-        Ok(passed) => Ok(json(&passed?)),
-        Err(_) => Err(waiter.late(deadline).await?.into()),
+    match tokio::time::timeout(deadline, waiter.reached()).await {
+        Ok(reached) => Ok(json(&reached?)),
+        Err(_) => Err(waiter.timeout_error(deadline).await?.into()),
     }
 }
 
@@ -113,7 +113,7 @@ struct Waiter {
     admitted: Admitted,
     full_name: String,
     id: TableId,
-    mark: Mark,
+    mark: Watermark,
     goal: Goal,
     /// A position of the lake (row and lsn), and an lsn of the table. At that position the lake lacked something of the table at
     /// that lsn, so the check need not be repeated.
@@ -122,7 +122,7 @@ struct Waiter {
 
 impl Waiter {
     /// Waits for the goal and returns the watermarks.
-    async fn passed(&mut self) -> Result<Json> {
+    async fn reached(&mut self) -> Result<Json> {
         let mut lsn = self.app.lsn.subscribe();
         let mut stopping = self.app.stopping.subscribe();
         let started = Instant::now();
@@ -133,17 +133,17 @@ impl Waiter {
             // The receiver is marked before the view is taken, so that any later change wakes this task.
             lsn.borrow_and_update();
             let (view, table) = self.look()?;
-            if self.is_passed(&view, &table).await? {
-                return marks(&self.app, &view, &table, &self.principal).await;
+            if self.is_reached(&view, &table).await? {
+                return watermarks_json(&self.app, &view, &table, &self.principal).await;
             }
             // A log that takes no more writes takes no edits either, so no watermark will move.
             if let Some(error) = self.app.engine.status().write_error {
-                return Err(told(error, &self.principal).into());
+                return Err(redacted(error, &self.principal).into());
             }
-            if self.mark == Mark::Lake
+            if self.mark == Watermark::Lake
                 && let Some(error) = standing(&self.app, &table).and_then(|standing| standing.error)
             {
-                return Err(told(error, &self.principal).into());
+                return Err(redacted(error, &self.principal).into());
             }
             drop((view, table));
             // Each request checks less often the longer it has waited, so that many waiting requests cost little. It is late by
@@ -163,7 +163,7 @@ impl Waiter {
     /// Returns the newest view and the table, if the principal may still see it.
     fn look(&self) -> Result<(View, Arc<Snapshot>)> {
         if !self.admitted.still_holds(self.app.engine.root().keys()) {
-            return Err(revocation::removed(&self.principal));
+            return Err(revocation::refusal(&self.principal));
         }
         let view = self.app.engine.view(&self.principal)?;
         let found = view.find(&self.full_name).filter(|table| table.def().id == self.id);
@@ -174,7 +174,7 @@ impl Waiter {
         Ok((view, table))
     }
 
-    async fn is_passed(&mut self, view: &View, table: &Arc<Snapshot>) -> Result<bool> {
+    async fn is_reached(&mut self, view: &View, table: &Arc<Snapshot>) -> Result<bool> {
         if let Goal::Commit(lsn) = self.goal {
             if lsn > view.lsn() {
                 return Ok(false);
@@ -189,9 +189,9 @@ impl Waiter {
             Goal::Commit(_) => return Ok(false),
         };
         match self.mark {
-            Mark::Acknowledged => Ok(table.next_row() > row),
-            Mark::Sealed => Ok(table.sealed_next() > row),
-            Mark::Lake => {
+            Watermark::Acknowledged => Ok(table.next_row() > row),
+            Watermark::Sealed => Ok(table.sealed_next() > row),
+            Watermark::Lake => {
                 let Some(position) = view.derived(lake::NAME, table) else { return Ok(false) };
                 if !self.has_landed(&position, table, row, lsn).await? {
                     return Ok(false);
@@ -233,7 +233,7 @@ impl Waiter {
     }
 
     /// Returns the error for a goal that was not reached in time, with the watermarks so far.
-    async fn late(&self, deadline: Duration) -> Result<Error> {
+    async fn timeout_error(&self, deadline: Duration) -> Result<Error> {
         let (view, table) = self.look()?;
         let mut so_far =
             format!("acknowledged row {}, sealed row {}", last_row(&table), table.sealed_next().0 - 1);
@@ -242,9 +242,9 @@ impl Waiter {
             so_far += &format!(", in the lake row {} of lsn {}", checkpoint.row, checkpoint.lsn);
         }
         let what = match self.mark {
-            Mark::Acknowledged => "is not acknowledged",
-            Mark::Sealed => "is not in segments",
-            Mark::Lake => "is not in the lake",
+            Watermark::Acknowledged => "is not acknowledged",
+            Watermark::Sealed => "is not in segments",
+            Watermark::Lake => "is not in the lake",
         };
         let which = match self.goal {
             Goal::Row(row) => format!("row {row}"),
@@ -267,16 +267,21 @@ fn short(table: &Snapshot) -> &str {
     name::short_table_name(&table.def().name)
 }
 
-async fn marks(app: &Shared, view: &View, table: &Arc<Snapshot>, principal: &Principal) -> Result<Json> {
-    let mut marks = json!({
+async fn watermarks_json(
+    app: &Shared,
+    view: &View,
+    table: &Arc<Snapshot>,
+    principal: &Principal,
+) -> Result<Json> {
+    let mut shown = json!({
         "table": short(table),
         "acknowledged": { "row": last_row(table).0, "lsn": table.lsn().0 },
         "sealed": { "row": table.sealed_next().0 - 1 },
     });
-    let Some(standing) = standing(app, table) else { return Ok(marks) };
+    let Some(standing) = standing(app, table) else { return Ok(shown) };
     let position = view.derived(lake::NAME, table);
-    marks["lake"] = match &position {
-        Some(position) => shown(position, principal)?,
+    shown["lake"] = match &position {
+        Some(position) => position_json(position, principal)?,
         None => Json::Null,
     };
     let gone = match position {
@@ -284,12 +289,12 @@ async fn marks(app: &Shared, view: &View, table: &Arc<Snapshot>, principal: &Pri
         None => false,
     };
     if gone {
-        marks["lake_error"] = json!("its newest metadata file is gone; a commit lands the table anew");
+        shown["lake_error"] = json!("its newest metadata file is gone; a commit lands the table anew");
     }
     if let Some(error) = standing.error {
         let is_admin = principal.require(Scope::Admin).is_ok();
-        marks["lake_error"] =
+        shown["lake_error"] =
             json!(if is_admin { error.to_string() } else { error.kind().name().to_owned() });
     }
-    Ok(marks)
+    Ok(shown)
 }

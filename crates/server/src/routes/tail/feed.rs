@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use types::{Error, Lsn, Principal, Result as CoreResult, RowId, TableId, name};
 use wire::out;
 
-use super::form::{Form, Kind};
+use super::encoder::{ChangeKind, FeedEncoder};
 use crate::app::Shared;
 use crate::auth::Admitted;
 use crate::failure::Result;
@@ -42,15 +42,15 @@ pub struct Feed {
     /// Restricts the rows to this partition. It is parsed for each slice, with the table's columns at that time.
     partition: Option<Arc<str>>,
     /// The page after `after` that is being sent.
-    page: Option<Telling>,
+    page: Option<OpenPage>,
     lsn: watch::Receiver<Lsn>,
     stopping: watch::Receiver<bool>,
     /// The time at which something was last sent.
-    said: Instant,
+    last_sent: Instant,
 }
 
 /// The unsent rest of a page.
-struct Telling {
+struct OpenPage {
     page: ChangesPage,
     /// Number of its deletes that were sent.
     deleted: usize,
@@ -69,20 +69,32 @@ impl Feed {
     ) -> Feed {
         let (lsn, stopping) = (app.lsn.subscribe(), app.stopping.subscribe());
         let (full_name, id) = (table.def().name.clone(), table.def().id);
-        let (said, partition) = (Instant::now(), partition.map(Into::into));
-        Feed { app, principal, admitted, full_name, id, after, partition, page: None, lsn, stopping, said }
+        let (last_sent, partition) = (Instant::now(), partition.map(Into::into));
+        Feed {
+            app,
+            principal,
+            admitted,
+            full_name,
+            id,
+            after,
+            partition,
+            page: None,
+            lsn,
+            stopping,
+            last_sent,
+        }
     }
 
     /// Returns the next piece of the feed, which is never empty; `None` once the server stops.
     ///
     /// If the future is dropped before it resolves, the changes that it was about to return are lost, so the feed must not be
     /// used after that.
-    pub async fn next<F: Form>(&mut self) -> Result<Option<F::Piece>> {
+    pub async fn next<F: FeedEncoder>(&mut self) -> Result<Option<F::Piece>> {
         loop {
             if *self.stopping.borrow() {
                 return Ok(None);
             }
-            self.still_allowed()?;
+            self.check_key()?;
             // The receiver is marked before the view is taken, so that any later change wakes this task.
             self.lsn.borrow_and_update();
             let view = self.app.engine.view(&self.principal)?;
@@ -92,14 +104,15 @@ impl Feed {
             let snapshot = view.find(&self.full_name).filter(|s| s.def().id == self.id).ok_or_else(gone)?;
             if self.page.is_some() || snapshot.lsn() > self.after {
                 let (after, page, partition) = (self.after, self.page.take(), self.partition.clone());
-                let told = self.app.work.run(move || slice::<F>(&snapshot, after, page, partition)).await??;
-                (self.after, self.page) = (told.after, told.page);
-                let quiet = self.said.elapsed() >= HEARTBEAT;
-                if told.form.bytes() > 0 {
-                    return self.say(told.form);
+                let slice =
+                    self.app.work.run(move || read_slice::<F>(&snapshot, after, page, partition)).await??;
+                (self.after, self.page) = (slice.after, slice.page);
+                let quiet = self.last_sent.elapsed() >= HEARTBEAT;
+                if slice.encoder.bytes() > 0 {
+                    return self.send(slice.encoder);
                 }
                 if quiet {
-                    return self.say(self.heartbeat::<F>());
+                    return self.send(self.heartbeat::<F>());
                 }
                 continue;
             }
@@ -108,79 +121,79 @@ impl Feed {
             tokio::select! {
                 _ = self.lsn.changed() => {}
                 _ = self.stopping.changed() => {}
-                () = tokio::time::sleep(HEARTBEAT.saturating_sub(self.said.elapsed())) => {
+                () = tokio::time::sleep(HEARTBEAT.saturating_sub(self.last_sent.elapsed())) => {
                     // The table has no changes up to here, so a client may resume from here.
                     self.after = self.after.max(newest);
-                    return self.say(self.heartbeat::<F>());
+                    return self.send(self.heartbeat::<F>());
                 }
             }
         }
     }
 
-    fn heartbeat<F: Form>(&self) -> F {
-        let mut form = F::default();
+    fn heartbeat<F: FeedEncoder>(&self) -> F {
+        let mut encoder = F::default();
         match &self.page {
-            None => form.resume(self.after),
-            Some(_) => form.still_here(),
+            None => encoder.resume(self.after),
+            Some(_) => encoder.keep_alive(),
         }
-        form
+        encoder
     }
 
-    fn say<F: Form>(&mut self, form: F) -> Result<Option<F::Piece>> {
-        self.said = Instant::now();
-        Ok(Some(form.finish()?))
+    fn send<F: FeedEncoder>(&mut self, encoder: F) -> Result<Option<F::Piece>> {
+        self.last_sent = Instant::now();
+        Ok(Some(encoder.finish()?))
     }
 
     /// Fails if the key was removed or changed since the stream began.
-    fn still_allowed(&self) -> Result<()> {
+    fn check_key(&self) -> Result<()> {
         if self.admitted.still_holds(self.app.engine.root().keys()) {
             Ok(())
         } else {
-            Err(revocation::removed(&self.principal))
+            Err(revocation::refusal(&self.principal))
         }
     }
 }
 
 /// The result of one slice.
-struct Told<F> {
+struct Slice<F> {
     after: Lsn,
-    page: Option<Telling>,
-    form: F,
+    page: Option<OpenPage>,
+    encoder: F,
 }
 
 /// Continues a page, or begins the one after `after`.
-fn slice<F: Form>(
+fn read_slice<F: FeedEncoder>(
     snapshot: &Snapshot,
     after: Lsn,
-    page: Option<Telling>,
+    page: Option<OpenPage>,
     partition: Option<Arc<str>>,
-) -> CoreResult<Told<F>> {
+) -> CoreResult<Slice<F>> {
     // The columns may have changed since the last slice.
     let partition = partition.map(|asked| Partition::parse(snapshot.def(), &asked)).transpose()?;
-    let mut telling = match page {
-        Some(telling) => telling,
-        None => Telling { page: snapshot.changes_page(after, PAGE_ROWS)?, deleted: 0, begun: false },
+    let mut open = match page {
+        Some(open) => open,
+        None => OpenPage { page: snapshot.changes_page(after, PAGE_ROWS)?, deleted: 0, begun: false },
     };
-    let mut form = F::default();
-    let is_whole = telling.tell(snapshot, partition.as_ref(), &mut form)?;
-    telling.begun |= form.bytes() > 0;
+    let mut encoder = F::default();
+    let is_whole = open.write(snapshot, partition.as_ref(), &mut encoder)?;
+    open.begun |= encoder.bytes() > 0;
     if !is_whole {
-        return Ok(Told { after, page: Some(telling), form });
+        return Ok(Slice { after, page: Some(open), encoder });
     }
-    let after = telling.page.next;
-    if telling.begun {
-        form.resume(after);
+    let after = open.page.next;
+    if open.begun {
+        encoder.resume(after);
     }
-    Ok(Told { after, page: None, form })
+    Ok(Slice { after, page: None, encoder })
 }
 
-impl Telling {
+impl OpenPage {
     /// Writes some of the rest of the page, in the order of lsns with deletes first. Returns true if that was all of it.
-    fn tell(
+    fn write(
         &mut self,
         snapshot: &Snapshot,
         partition: Option<&Partition>,
-        form: &mut impl Form,
+        encoder: &mut impl FeedEncoder,
     ) -> CoreResult<bool> {
         let columns = snapshot.all_columns();
         let inserted = snapshot.inserted_among(self.page.first, self.page.end, SLICE_ROWS, columns)?;
@@ -192,14 +205,14 @@ impl Telling {
             read += part.batch.num_rows();
             let part = match partition {
                 None => part,
-                Some(partition) => narrowed(part, partition)?,
+                Some(partition) => of_partition(part, partition)?,
             };
             let ids = row_ids(&part.batch);
             let (mut at, mut end) = (0, 0);
             for (lsn, rows) in &part.runs {
                 end += rows;
                 while at < end {
-                    if !self.tell_deletes(Some(*lsn), form) {
+                    if !self.write_deletes(Some(*lsn), encoder) {
                         return Ok(false);
                     }
                     let some = part.batch.slice(at, (end - at).min(STEP_ROWS));
@@ -207,11 +220,11 @@ impl Telling {
                     json.rows(&some, &mut text);
                     // JSON has no bare line breaks, so each line is a row.
                     for line in text.split(|b| *b == b'\n').take(some.num_rows()) {
-                        form.event(Kind::Insert, *lsn, line);
+                        encoder.change(ChangeKind::Insert, *lsn, line);
                     }
                     at += some.num_rows();
                     self.page.first = RowId(ids.value(at - 1) as u64 + 1);
-                    if form.bytes() >= SLICE_BYTES {
+                    if encoder.bytes() >= SLICE_BYTES {
                         return Ok(false);
                     }
                 }
@@ -222,19 +235,19 @@ impl Telling {
             return Ok(false);
         }
         self.page.first = self.page.end;
-        Ok(self.tell_deletes(None, form))
+        Ok(self.write_deletes(None, encoder))
     }
 
     /// Writes the deletes of commits up to `lsn` (`None`: all that are left) while there is room. Returns true if there was
     /// enough.
-    fn tell_deletes(&mut self, lsn: Option<Lsn>, form: &mut impl Form) -> bool {
+    fn write_deletes(&mut self, lsn: Option<Lsn>, encoder: &mut impl FeedEncoder) -> bool {
         while let Some((row, at)) = self.page.deleted.get(self.deleted)
             && lsn.is_none_or(|lsn| *at <= lsn)
         {
-            if form.bytes() >= SLICE_BYTES {
+            if encoder.bytes() >= SLICE_BYTES {
                 return false;
             }
-            form.event(Kind::Delete, *at, format!("{{\"_row_id\":{row}}}").as_bytes());
+            encoder.change(ChangeKind::Delete, *at, format!("{{\"_row_id\":{row}}}").as_bytes());
             self.deleted += 1;
         }
         true
@@ -246,7 +259,7 @@ fn row_ids(batch: &RecordBatch) -> &Int64Array {
 }
 
 /// Returns the rows of a partition, with the commits that wrote them.
-fn narrowed(part: Inserted, partition: &Partition) -> CoreResult<Inserted> {
+fn of_partition(part: Inserted, partition: &Partition) -> CoreResult<Inserted> {
     let mask = partition.mask(&part.batch)?;
     let mut at = 0;
     let mut runs = part.runs;

@@ -18,12 +18,12 @@ use http::{Request, StatusCode};
 use serde_json::json;
 use types::Error;
 
+use super::encoder::Messages;
 use super::feed::{Feed, HEARTBEAT};
-use super::form::Messages;
 use crate::auth;
 use crate::connection::{Connection, Phase};
 use crate::failure::{Failure, Result};
-use crate::routes::Follows;
+use crate::routes::Endless;
 use crate::telemetry::Close;
 
 /// Maximum bytes of a message of the client. Control frames have at most 125 bytes.
@@ -31,7 +31,7 @@ const MESSAGE_BYTES_MAX: usize = 4 << 10;
 const READ_BUFFER_BYTES: usize = 4 << 10;
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
 /// Time that the server waits for the client's close frame.
-const FAREWELL_MAX: Duration = Duration::from_secs(1);
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Maximum bytes of the reason in a close frame.
 const REASON_BYTES_MAX: usize = 123;
 
@@ -55,22 +55,22 @@ pub async fn open(request: Request<Body>, feed: Feed) -> Result<Response> {
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES)
         .protocols([auth::WEBSOCKET_PROTOCOL])
-        .on_upgrade(move |socket| talk(socket, feed, connection));
-    response.extensions_mut().insert(Follows);
+        .on_upgrade(move |socket| serve_feed(socket, feed, connection));
+    response.extensions_mut().insert(Endless);
     Ok(response)
 }
 
-async fn talk(mut socket: WebSocket, feed: Feed, connection: Arc<Connection>) {
+async fn serve_feed(mut socket: WebSocket, feed: Feed, connection: Arc<Connection>) {
     connection.enter(Phase::Talking);
     let app = feed.app.clone();
-    let farewell = tokio::select! {
-        farewell = follow(&mut socket, feed) => farewell,
-        reason = connection.cut() => Farewell::Cut(reason),
+    let feed_end = tokio::select! {
+        feed_end = follow(&mut socket, feed) => feed_end,
+        reason = connection.ended_by_limit() => FeedEnd::OverLimit(reason),
     };
-    let (code, reason) = match farewell {
-        Farewell::Said(code, reason) => (code, reason),
-        Farewell::Cut(reason) => return app.telemetry.closed(reason),
-        Farewell::Heard => (close_code::NORMAL, String::new()),
+    let (code, reason) = match feed_end {
+        FeedEnd::Close(code, reason) => (code, reason),
+        FeedEnd::OverLimit(reason) => return app.telemetry.closed(reason),
+        FeedEnd::ClientGone => (close_code::NORMAL, String::new()),
     };
     if code == close_code::AWAY {
         app.telemetry.closed(Close::Stop);
@@ -85,17 +85,17 @@ async fn talk(mut socket: WebSocket, feed: Feed, connection: Arc<Connection>) {
         let _ = socket.send(Message::Close(Some(frame))).await;
         while let Some(Ok(_)) = socket.recv().await {}
     };
-    let _ = tokio::time::timeout(FAREWELL_MAX, close).await;
+    let _ = tokio::time::timeout(CLOSE_WAIT_MAX, close).await;
 }
 
 /// The end of a feed over a WebSocket.
-enum Farewell {
+enum FeedEnd {
     /// The server closes the WebSocket with this code and reason.
-    Said(u16, String),
+    Close(u16, String),
     /// The client closed it or is gone.
-    Heard,
+    ClientGone,
     /// The client broke a limit.
-    Cut(Close),
+    OverLimit(Close),
 }
 
 type Piece = Option<Vec<Utf8Bytes>>;
@@ -106,7 +106,7 @@ async fn next(mut feed: Feed) -> (Feed, Result<Piece>) {
     (feed, piece)
 }
 
-async fn follow(socket: &mut WebSocket, feed: Feed) -> Farewell {
+async fn follow(socket: &mut WebSocket, feed: Feed) -> FeedEnd {
     let app = feed.app.clone();
     let silence_max = app.options.answer_pause_max;
     let heartbeat = HEARTBEAT.min(silence_max / 4);
@@ -114,47 +114,47 @@ async fn follow(socket: &mut WebSocket, feed: Feed) -> Farewell {
     pings.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // Sent rows and received pongs both prove that the client is alive. A client that does not read blocks the socket, which the
     // connection's time limits cover.
-    let mut heard = Instant::now();
+    let mut last_heard = Instant::now();
     let mut piece = Box::pin(next(feed));
     loop {
         tokio::select! {
-            (feed, told) = &mut piece => {
-                match told {
+            (feed, next_piece) = &mut piece => {
+                match next_piece {
                     Ok(Some(messages)) => {
                         if messages.len() > 1 {
-                            heard = Instant::now();
+                            last_heard = Instant::now();
                         }
                         for message in messages {
                             app.telemetry.bytes_out.fetch_add(message.len() as u64, Relaxed);
                             if socket.feed(Message::Text(message)).await.is_err() {
-                                return Farewell::Heard;
+                                return FeedEnd::ClientGone;
                             }
                         }
                         if socket.flush().await.is_err() {
-                            return Farewell::Heard;
+                            return FeedEnd::ClientGone;
                         }
                     }
-                    Ok(None) => return Farewell::Said(close_code::AWAY, "the server stops".to_owned()),
+                    Ok(None) => return FeedEnd::Close(close_code::AWAY, "the server stops".to_owned()),
                     Err(failure) => return refuse(socket, &failure).await,
                 }
                 piece = Box::pin(next(feed));
             }
             message = socket.recv() => match message {
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => heard = Instant::now(),
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => last_heard = Instant::now(),
                 Some(Ok(Message::Text(_) | Message::Binary(_))) => {
                     let reason = "the feed takes no messages; ask for it anew with another `after`";
-                    return Farewell::Said(close_code::UNSUPPORTED, reason.to_owned());
+                    return FeedEnd::Close(close_code::UNSUPPORTED, reason.to_owned());
                 }
-                Some(Ok(Message::Close(_))) | None => return Farewell::Heard,
+                Some(Ok(Message::Close(_))) | None => return FeedEnd::ClientGone,
                 // The client sent bytes that are not frames, or a message over the limit.
-                Some(Err(error)) => return Farewell::Said(close_code::PROTOCOL, error.to_string()),
+                Some(Err(error)) => return FeedEnd::Close(close_code::PROTOCOL, error.to_string()),
             },
             _ = pings.tick() => {
-                if heard.elapsed() > silence_max {
-                    return Farewell::Cut(Close::StalledReader);
+                if last_heard.elapsed() > silence_max {
+                    return FeedEnd::OverLimit(Close::StalledReader);
                 }
                 if socket.send(Message::Ping(Default::default())).await.is_err() {
-                    return Farewell::Heard;
+                    return FeedEnd::ClientGone;
                 }
             }
         }
@@ -163,14 +163,14 @@ async fn follow(socket: &mut WebSocket, feed: Feed) -> Farewell {
 
 /// Sends the error as an event, and chooses the close code: a policy violation for a revoked key, else 4000 plus the error's
 /// status.
-async fn refuse(socket: &mut WebSocket, failure: &Failure) -> Farewell {
+async fn refuse(socket: &mut WebSocket, failure: &Failure) -> FeedEnd {
     let last = json!({ "event": "error", "error": failure.to_json() }).to_string();
     if socket.send(Message::Text(last.into())).await.is_err() {
-        return Farewell::Heard;
+        return FeedEnd::ClientGone;
     }
     let code = match failure.status() {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => close_code::POLICY,
         status => 4_000 + status.as_u16(),
     };
-    Farewell::Said(code, failure.message().to_owned())
+    FeedEnd::Close(code, failure.message().to_owned())
 }

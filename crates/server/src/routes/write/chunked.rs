@@ -18,14 +18,14 @@ use types::{Error, Kind, Lsn, Principal, RowId};
 use wire::StreamOffset;
 use wire::pieces::{PIECE_BYTES, Pieces, StreamFormat, StreamPiece};
 
-use super::skip::LeftOut;
-use super::take::{Taken, is_changed, is_created};
-use super::{Acknowledge, Attempt, Condition, Head, Job, OnBadRow, Submitted};
+use super::row_ops::{AcceptedRows, is_changed, is_created};
+use super::skip::SkippedRows;
+use super::{AckMode, Attempt, Condition, Head, Job, OnBadRow, Submitted};
 use crate::app::Shared;
 use crate::content;
 use crate::failure::{Failure, Result};
-use crate::routes::define::is_any_there;
-use crate::routes::incoming::{self, Asker};
+use crate::routes::define::any_exists;
+use crate::routes::incoming::{self, WaitingClient};
 use crate::routes::json;
 
 /// Time that a piece is retried while writers are refused because of too much load.
@@ -40,7 +40,7 @@ const DIVIDED_BYTES_MAX: usize = 256 << 20;
 
 /// The result of a body so far.
 #[derive(Debug, Default)]
-struct Loaded {
+struct LoadProgress {
     /// Rows that were read, bad ones included.
     rows: usize,
     count: u64,
@@ -48,7 +48,7 @@ struct Loaded {
     first_row: Option<RowId>,
     last_row: Option<RowId>,
     lsn: Option<Lsn>,
-    left_out: Option<LeftOut>,
+    left_out: Option<SkippedRows>,
     repeated: Option<u64>,
 }
 
@@ -57,13 +57,13 @@ pub(super) async fn rows(app: Shared, principal: Arc<Principal>, head: Head, bod
     let place = app.copies.place_in().await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
     let encoding = head.encoding;
-    let loaded = Loaded {
-        left_out: (head.how.on_error == OnBadRow::Skip).then(LeftOut::default),
-        ..Loaded::default()
+    let loaded = LoadProgress {
+        left_out: (head.options.on_error == OnBadRow::Skip).then(SkippedRows::default),
+        ..LoadProgress::default()
     };
     let (to, head) = (app.clone(), Arc::new(head));
     let read = incoming::read(&app, body, "pn-chunks", move |input| {
-        let mut load = Load { app: to, principal, head, asker: input.asker(), loaded };
+        let mut load = ChunkedLoad { app: to, principal, head, client: input.client(), loaded };
         let done =
             content::reader(encoding, input).map_err(Failure::from).and_then(|source| load.run(source));
         drop(place);
@@ -75,7 +75,7 @@ pub(super) async fn rows(app: Shared, principal: Arc<Principal>, head: Head, bod
     match (done, broken) {
         (Ok(()), _) => Ok(answer(&app, &loaded)),
         // If the body broke off, its reader knows only that no more bytes come, so the reason is reported instead.
-        (Err(failure), broken) => Err(broken.unwrap_or(failure).after(loaded.count)),
+        (Err(failure), broken) => Err(broken.unwrap_or(failure).with_committed_rows(loaded.count)),
     }
 }
 
@@ -88,16 +88,16 @@ fn check(head: &Head) -> Result<()> {
             "send pieces of your own, each with its key, or give the table a primary key: an upsert may be repeated",
         );
     }
-    if head.ack == Acknowledge::Memory {
+    if head.ack == AckMode::Memory {
         return refused("`ack=memory` and `chunked=true` exclude each other", "leave one of them out");
     }
-    if let Condition::Version(_) = head.how.condition {
+    if let Condition::Version(_) = head.options.condition {
         return refused("If-Match goes with one row", "leave `chunked=true` out");
     }
     Ok(())
 }
 
-fn answer(app: &Shared, loaded: &Loaded) -> Response {
+fn answer(app: &Shared, loaded: &LoadProgress) -> Response {
     let mut body = json!({
         "count": loaded.count,
         "commits": loaded.commits,
@@ -106,7 +106,7 @@ fn answer(app: &Shared, loaded: &Loaded) -> Response {
         "lsn": loaded.lsn.unwrap_or_else(|| app.engine.root().lsn()).0,
     });
     if let Some(left_out) = &loaded.left_out {
-        left_out.tell(&mut body);
+        left_out.add_to(&mut body);
     }
     if let Some(repeated) = loaded.repeated {
         body["repeated"] = json!(repeated);
@@ -114,15 +114,15 @@ fn answer(app: &Shared, loaded: &Loaded) -> Response {
     json(&body)
 }
 
-struct Load {
+struct ChunkedLoad {
     app: Shared,
     principal: Arc<Principal>,
     head: Arc<Head>,
-    asker: Asker,
-    loaded: Loaded,
+    client: WaitingClient,
+    loaded: LoadProgress,
 }
 
-impl Load {
+impl ChunkedLoad {
     fn run(&mut self, source: impl Read) -> Result<()> {
         let mut pieces = Pieces::new(self.head.media.form(), source);
         let mut is_empty = true;
@@ -130,15 +130,16 @@ impl Load {
             is_empty = false;
             self.piece(piece)?;
         }
-        match is_empty && !pieces.is_empty_array() {
-            true => Err(Error::invalid("the body is empty").hint("send at least one row").into()),
-            false => Ok(()),
+        if is_empty && !pieces.is_empty_array() {
+            Err(Error::invalid("the body is empty").hint("send at least one row").into())
+        } else {
+            Ok(())
         }
     }
 
     fn piece(&mut self, piece: StreamPiece) -> Result<()> {
-        let (form, asker) = (self.head.media.form(), self.asker.clone());
-        in_parts(piece, form, &asker, |piece| {
+        let (form, client) = (self.head.media.form(), self.client.clone());
+        commit_divided(piece, form, &client, |piece| {
             let job = self.job(piece);
             self.commit(&job)
         })
@@ -159,33 +160,31 @@ impl Load {
     /// Commits a piece once. Waits as long as writers are asked to.
     fn commit(&mut self, job: &Job) -> Result<()> {
         let started = Instant::now();
-        let mut in_the_way = None;
+        let mut last_conflict = None;
         loop {
             thread::sleep(self.app.engine.pace_of(&self.head.full_name));
             let seen = self.app.engine.root().lsn();
-            let (taken, committed) = match job.submit()? {
-                Submitted::Nothing(taken) => (taken, None),
+            let (accepted, committed) = match job.submit()? {
+                Submitted::Nothing(accepted) => (accepted, None),
                 Submitted::Before(_) => return Err(Error::internal("a piece has no key of its own").into()),
-                Submitted::Waiting(taken, receiver) => match receiver.blocking_recv() {
-                    Ok(Ok(committed)) => (taken, Some(committed)),
+                Submitted::Waiting(accepted, receiver) => match receiver.blocking_recv() {
+                    Ok(Ok(committed)) => (accepted, Some(committed)),
                     // Another request made the table, so this waits until it is visible. If the same error comes again then, it
                     // was not a race.
                     Ok(Err(error)) if is_created(&error) => {
-                        let again = in_the_way.as_deref() == Some(error.message());
-                        let tables = job.makes(&taken);
-                        while !again
-                            && !is_any_there(&self.app, &tables)
-                            && started.elapsed() < CHANGE_PATIENCE
+                        let again = last_conflict.as_deref() == Some(error.message());
+                        let tables = job.makes(&accepted);
+                        while !again && !any_exists(&self.app, &tables) && started.elapsed() < CHANGE_PATIENCE
                         {
                             let seen = self.app.engine.root().lsn();
-                            if !is_any_there(&self.app, &tables) {
+                            if !any_exists(&self.app, &tables) {
                                 self.app.engine.wait_for_commit(seen, Duration::from_secs(1))?;
                             }
                         }
-                        if again || !is_any_there(&self.app, &tables) {
+                        if again || !any_exists(&self.app, &tables) {
                             return Err(error.into());
                         }
-                        in_the_way = Some(error.message().to_owned());
+                        last_conflict = Some(error.message().to_owned());
                         continue;
                     }
                     // The piece is decoded again for the new columns.
@@ -204,8 +203,8 @@ impl Load {
                     Err(_) => return Err(Error::new(Kind::Closed, "the database is closing").into()),
                 },
             };
-            self.app.telemetry.rows_in.fetch_add(taken.rows as u64, Relaxed);
-            self.loaded.add(taken, committed);
+            self.app.telemetry.rows_in.fetch_add(accepted.rows as u64, Relaxed);
+            self.loaded.add(accepted, committed);
             return Ok(());
         }
     }
@@ -213,16 +212,16 @@ impl Load {
 
 /// Commits a piece, divided into smaller ones if its rows exceed the bounds of a commit: a row of few bytes may have many columns
 /// in its table. A refused commit leaves nothing behind. Fails once the client is gone.
-fn in_parts(
+fn commit_divided(
     piece: StreamPiece,
     form: StreamFormat,
-    asker: &Asker,
+    client: &WaitingClient,
     mut commit: impl FnMut(&StreamPiece) -> Result<()>,
 ) -> Result<()> {
     let (mut pieces, mut commits, mut is_divided) = (vec![piece], 0, false);
     while let Some(piece) = pieces.pop() {
         if is_divided {
-            asker.check()?;
+            client.check()?;
         }
         if commits == COMMITS_OF_PIECE_MAX {
             return Err(too_many_commits(PIECE_BYTES).into());
@@ -251,16 +250,16 @@ fn own_bytes(piece: &StreamPiece) -> usize {
     if piece.part.is_some() { 0 } else { piece.body.len() }
 }
 
-impl Loaded {
-    fn add(&mut self, taken: Taken, committed: Option<Committed>) {
-        let skipped = taken.left_out.as_ref().map_or(0, |left_out| left_out.count);
-        self.rows += taken.rows + skipped;
-        if let (Some(all), Some(left_out)) = (&mut self.left_out, &taken.left_out) {
+impl LoadProgress {
+    fn add(&mut self, accepted: AcceptedRows, committed: Option<Committed>) {
+        let skipped = accepted.left_out.as_ref().map_or(0, |left_out| left_out.count);
+        self.rows += accepted.rows + skipped;
+        if let (Some(all), Some(left_out)) = (&mut self.left_out, &accepted.left_out) {
             all.add(left_out.clone());
         }
         let Some(committed) = committed else { return };
         let count = committed.count.saturating_sub(skipped as u64);
-        if let Some(repeated) = taken.repeated(count) {
+        if let Some(repeated) = accepted.repeated(count) {
             *self.repeated.get_or_insert(0) += repeated;
         }
         self.commits += 1;
@@ -284,11 +283,11 @@ mod tests {
         let body = "{}\n".repeat(100);
         let piece = || Pieces::new(LINES, body.as_bytes()).next().unwrap().unwrap();
         let mut here = Some(Arc::new(()));
-        let asker = Asker::of(here.as_ref().unwrap());
+        let client = WaitingClient::of(here.as_ref().unwrap());
         // Each commit accepts `lines` lines, and the client leaves after `leaves_after` commits.
         let mut write = |lines: usize, leaves_after: usize| {
             let mut commits = Vec::new();
-            let done = in_parts(piece(), LINES, &asker, |piece| {
+            let done = commit_divided(piece(), LINES, &client, |piece| {
                 let rows = piece.body.len() / 3;
                 if rows > lines {
                     return Err(Error::new(Kind::TooLarge, "too many rows").into());

@@ -107,8 +107,9 @@ impl Media {
 }
 
 fn not_empty(body: &[u8]) -> types::Result<()> {
-    match body.is_empty() {
-        true => Err(Error::invalid("the body is empty").hint("send at least one row")),
-        false => Ok(()),
+    if body.is_empty() {
+        Err(Error::invalid("the body is empty").hint("send at least one row"))
+    } else {
+        Ok(())
     }
 }

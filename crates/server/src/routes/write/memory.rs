@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use tokio::sync::oneshot;
 
-use super::{Attempts, Counted, Settled, Submitted};
+use super::{Attempts, RowCount, Settled, Submitted};
 use crate::app::Shared;
-use crate::body::Held;
+use crate::body::RequestBody;
 use crate::failure::{Failure, Result};
-use crate::told;
+use crate::log_throttle;
 
 /// Maximum number of requests that are answered before their rows are committed. A further one waits for its commit.
 pub const AHEAD_MAX: usize = 16_384;
@@ -24,7 +24,7 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(60);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Submits a body. If it is admitted, a task waits for the commit. Otherwise it fails like a durable write.
-pub(super) async fn admitted<T: Counted>(attempts: Attempts<T>, held: Held) -> Result<Settled<T>> {
+pub(super) async fn admitted<T: RowCount>(attempts: Attempts<T>, held: RequestBody) -> Result<Settled<T>> {
     let app = attempts.app.clone();
     let place = app.ahead.clone().try_acquire_owned();
     // While the log is full, a write waits for its commit. Its success is how the log shows that there is room again.
@@ -34,26 +34,26 @@ pub(super) async fn admitted<T: Counted>(attempts: Attempts<T>, held: Held) -> R
         return settled;
     };
     let (seen, submitted) = attempts.submit().await?;
-    let (told, mut receiver) = match submitted {
-        Submitted::Waiting(told, receiver) => (told, receiver),
+    let (summary, mut receiver) = match submitted {
+        Submitted::Waiting(summary, receiver) => (summary, receiver),
         other => return attempts.settled(Some((seen, other))).await,
     };
     if let Some(known) = known(&mut receiver) {
-        return attempts.settled(Some((seen, Submitted::Waiting(told, known)))).await;
+        return attempts.settled(Some((seen, Submitted::Waiting(summary, known)))).await;
     }
-    let first = (seen, Submitted::Waiting(told.clone(), receiver));
-    let rows = told.rows();
+    let first = (seen, Submitted::Waiting(summary.clone(), receiver));
+    let rows = summary.rows();
     tokio::spawn(async move {
         match settled(&attempts, first).await {
-            Ok(Settled::Committed(told, _)) => {
-                app.telemetry.rows_in.fetch_add(told.rows() as u64, Relaxed);
+            Ok(Settled::Committed(summary, _)) => {
+                app.telemetry.rows_in.fetch_add(summary.rows() as u64, Relaxed);
             }
             Ok(_) => {}
             Err(failure) => lost(&app, rows, &failure),
         }
         drop((held, place));
     });
-    Ok(Settled::Admitted(told))
+    Ok(Settled::Admitted(summary))
 }
 
 /// Returns a receiver of the outcome if it is already known.
@@ -69,7 +69,7 @@ fn known<C>(receiver: &mut oneshot::Receiver<C>) -> Option<oneshot::Receiver<C>>
 }
 
 /// Waits for the outcome of an admitted body, and retries while writers are refused because of too much load.
-async fn settled<T: Counted>(
+async fn settled<T: RowCount>(
     attempts: &Attempts<T>,
     first: (types::Lsn, Submitted<T>),
 ) -> Result<Settled<T>> {
@@ -89,7 +89,7 @@ async fn settled<T: Counted>(
 
 fn lost(app: &Shared, rows: usize, failure: &Failure) {
     app.telemetry.rows_lost.fetch_add(rows as u64, Relaxed);
-    if let Some(times) = told::of_requests("ack=memory") {
+    if let Some(times) = log_throttle::note_failure("ack=memory") {
         let why = failure.message();
         tracing::warn!(why, times, "rows that `ack=memory` had answered for were not committed");
     }

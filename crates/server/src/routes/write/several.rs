@@ -20,19 +20,18 @@ use types::{Error, Kind, Principal, name};
 use wire::Limits;
 
 use super::media::Media;
-use super::skip::LeftOut;
-use super::take::{How, Taken, bad_rows, of_change, take};
+use super::row_ops::{AcceptedRows, WriteOptions, as_conflict, bad_rows, decode};
+use super::skip::SkippedRows;
 use super::{
-    Acknowledge, Attempt, Condition, Counted, HowToWrite, OnBadRow, Settled, Submitted, send, settle,
-    unpacked,
+    AckMode, Attempt, Condition, OnBadRow, RowCount, Settled, Submitted, WriteMode, decompress, send, settle,
 };
 use crate::app::Shared;
-use crate::asked;
 use crate::auth::Admitted;
 use crate::body;
 use crate::content::Encoding;
 use crate::failure::{Failure, Result};
 use crate::idempotency::{self, Key};
+use crate::input;
 use crate::routes::json;
 
 /// Maximum number of tables in one request.
@@ -41,10 +40,10 @@ const EXAMPLE: &str = r#"{"tables":{"events":[{"kind":"a"}],"users":[{"id":1}]}}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
-    mode: Option<HowToWrite>,
+struct InsertQuery {
+    mode: Option<WriteMode>,
     #[serde(default)]
-    ack: Acknowledge,
+    ack: AckMode,
     create: Option<bool>,
     #[serde(default)]
     on_error: OnBadRow,
@@ -54,28 +53,31 @@ struct Asked {
 #[serde(deny_unknown_fields)]
 struct Tables<'a> {
     #[serde(borrow)]
-    tables: Named<'a>,
+    tables: RowsByTable<'a>,
 }
 
 /// The unparsed rows of each table, in the order of the body. Tables beyond [`TABLES_MAX`] are only counted.
 #[derive(Debug)]
-struct Named<'a> {
+struct RowsByTable<'a> {
     pairs: Vec<(Cow<'a, str>, &'a RawValue)>,
     sent: usize,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Named<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for RowsByTable<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
         struct Pairs<'a>(std::marker::PhantomData<&'a ()>);
         impl<'de: 'a, 'a> Visitor<'de> for Pairs<'a> {
-            type Value = Named<'a>;
+            type Value = RowsByTable<'a>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of rows by table")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<Named<'a>, M::Error> {
-                let mut named = Named { pairs: Vec::new(), sent: 0 };
+            fn visit_map<M: MapAccess<'de>>(
+                self,
+                mut map: M,
+            ) -> std::result::Result<RowsByTable<'a>, M::Error> {
+                let mut named = RowsByTable { pairs: Vec::new(), sent: 0 };
                 while named.sent < TABLES_MAX {
                     let Some(pair) = map.next_entry()? else { return Ok(named) };
                     named.pairs.push(pair);
@@ -93,28 +95,28 @@ impl<'de: 'a, 'a> Deserialize<'de> for Named<'a> {
 
 /// The parsed line and headers of a request, before its body is read.
 struct Head {
-    how: How,
-    ack: Acknowledge,
+    options: WriteOptions,
+    ack: AckMode,
     encoding: Encoding,
     idempotency: Option<Key>,
     /// The parts of the request, besides the body, that must be equal when it is sent again with the same key.
-    asked: String,
+    identity: String,
 }
 
 /// The results for all tables. Stored with a request that has an Idempotency-Key.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-struct All {
-    tables: Vec<One>,
+struct TablesSummary {
+    tables: Vec<TableSummary>,
     /// The full names of the tables that are made.
     #[serde(skip)]
     makes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct One {
+struct TableSummary {
     table: String,
     rows: usize,
-    left_out: Option<LeftOut>,
+    left_out: Option<SkippedRows>,
 }
 
 pub async fn rows(
@@ -124,17 +126,18 @@ pub async fn rows(
     request: Request<Body>,
 ) -> Result<Response> {
     let (parts, body) = request.into_parts();
-    let head = understand(&parts.uri, &parts.headers, &asker)?;
+    let head = parse_head(&parts.uri, &parts.headers, &asker)?;
     let mut held = body::read(&app, &parts.headers, body).await?;
     app.telemetry.ingest_requests.fetch_add(1, Relaxed);
     app.telemetry.ingest_bytes.fetch_add(held.bytes.len() as u64, Relaxed);
     let inline = head.encoding == Encoding::Identity && held.bytes.len() <= app.options.inline_bytes_max;
-    unpacked(&app, &mut held, head.encoding).await?;
+    decompress(&app, &mut held, head.encoding).await?;
     let bytes = held.bytes.clone();
-    let on_error = head.how.on_error;
-    let names = match inline {
-        true => names(&bytes, on_error)?,
-        false => app.work.run(move || names(&bytes, on_error)).await??,
+    let on_error = head.options.on_error;
+    let names = if inline {
+        names(&bytes, on_error)?
+    } else {
+        app.work.run(move || names(&bytes, on_error)).await??
     };
     // Writers are slowed down before they are refused.
     let pause = names.iter().map(|table| app.engine.pace_of(table)).max().unwrap_or_default();
@@ -145,28 +148,28 @@ pub async fn rows(
     let ack = head.ack;
     let job = Job { app: app.clone(), principal, head, bytes: held.bytes.clone() };
     Ok(match settle(&app, inline, ack, held, job).await? {
-        Settled::Nothing(all) => json(&all.told(0, app.engine.root().lsn().0)),
+        Settled::Nothing(all) => json(&all.to_json(0, app.engine.root().lsn().0)),
         Settled::Before(known) => {
             let note = known.note.as_deref().unwrap_or_default();
-            let all: All = serde_json::from_str(note).unwrap_or_default();
-            let mut answer = json(&all.told(known.committed.count, known.committed.lsn.0));
-            idempotency::replayed(answer.headers_mut());
+            let all: TablesSummary = serde_json::from_str(note).unwrap_or_default();
+            let mut answer = json(&all.to_json(known.committed.count, known.committed.lsn.0));
+            idempotency::mark_replayed(answer.headers_mut());
             answer
         }
-        Settled::Committed(all, _) if ack == Acknowledge::Memory => {
+        Settled::Committed(all, _) if ack == AckMode::Memory => {
             app.telemetry.rows_in.fetch_add(all.rows() as u64, Relaxed);
             all.admitted()
         }
         Settled::Admitted(all) => all.admitted(),
         Settled::Committed(all, committed) => {
             app.telemetry.rows_in.fetch_add(all.rows() as u64, Relaxed);
-            json(&all.told(committed.count, committed.lsn.0))
+            json(&all.to_json(committed.count, committed.lsn.0))
         }
     })
 }
 
-fn understand(uri: &Uri, headers: &HeaderMap, asker: &Admitted) -> Result<Head> {
-    let asked: Asked = asked::query(uri)?;
+fn parse_head(uri: &Uri, headers: &HeaderMap, asker: &Admitted) -> Result<Head> {
+    let params: InsertQuery = input::query(uri)?;
     let media = Media::of(headers)?;
     if !matches!(media, Media::Json { .. }) {
         return Err(Failure::unsupported(
@@ -182,23 +185,29 @@ fn understand(uri: &Uri, headers: &HeaderMap, asker: &Admitted) -> Result<Head> 
         }
     }
     let idempotency = Key::of(headers, asker, "POST rows of tables")?;
-    if idempotency.is_some() && asked.ack == Acknowledge::Memory {
+    if idempotency.is_some() && params.ack == AckMode::Memory {
         return Err(super::no_key_in_memory());
     }
-    let how = How {
-        mode: asked.mode,
-        create: asked.create.unwrap_or(true),
-        on_error: asked.on_error,
+    let options = WriteOptions {
+        mode: params.mode,
+        create: params.create.unwrap_or(true),
+        on_error: params.on_error,
         condition: Condition::None,
     };
     let encoding = Encoding::of(headers)?;
-    Ok(Head { how, ack: asked.ack, encoding, idempotency, asked: uri.query().unwrap_or("").to_owned() })
+    Ok(Head {
+        options,
+        ack: params.ack,
+        encoding,
+        idempotency,
+        identity: uri.query().unwrap_or("").to_owned(),
+    })
 }
 
 /// Parses the body. Fails if it names a table twice, or has rows for the table of dead letters of another one.
-fn tables(body: &[u8], on_error: OnBadRow) -> Result<Vec<(String, &RawValue)>> {
-    let asked: Tables<'_> = asked::json(body, "object of rows by table", EXAMPLE)?;
-    let Named { pairs, sent } = asked.tables;
+fn tables(bytes: &[u8], on_error: OnBadRow) -> Result<Vec<(String, &RawValue)>> {
+    let body: Tables<'_> = input::json(bytes, "object of rows by table", EXAMPLE)?;
+    let RowsByTable { pairs, sent } = body.tables;
     if pairs.is_empty() {
         return Err(Error::invalid("`tables` is empty").hint(format!("send {EXAMPLE}")).into());
     }
@@ -213,10 +222,11 @@ fn tables(body: &[u8], on_error: OnBadRow) -> Result<Vec<(String, &RawValue)>> {
     let mut seen = HashSet::new();
     let full = pairs.into_iter().map(|(table, rows)| {
         let full_name = name::full_table_name(&table)?;
-        match seen.insert(full_name.to_lowercase()) {
-            true => Ok((full_name, rows)),
-            false => Err(Error::invalid(format!("table `{}` is named twice", name::printable(&table)))
-                .hint("put all of its rows into one array")),
+        if seen.insert(full_name.to_lowercase()) {
+            Ok((full_name, rows))
+        } else {
+            Err(Error::invalid(format!("table `{}` is named twice", name::printable(&table)))
+                .hint("put all of its rows into one array"))
         }
     });
     let full = full.collect::<types::Result<Vec<_>>>()?;
@@ -245,46 +255,46 @@ struct Job {
 }
 
 impl Attempt for Job {
-    type Told = All;
+    type Summary = TablesSummary;
 
-    fn makes(&self, all: &All) -> Vec<String> {
+    fn makes(&self, all: &TablesSummary) -> Vec<String> {
         all.makes.clone()
     }
 
     fn bad_rows(&self, error: &Error) -> Option<Failure> {
         let view = self.app.engine.view(&self.principal).ok()?;
-        let (how, media, limits) = (self.head.how, Media::Json { lines: false }, Limits::default());
-        tables(&self.bytes, how.on_error).ok()?.into_iter().find_map(|(table, rows)| {
-            let refused = bad_rows(&view, &table, how, media, rows.get().as_bytes(), &limits, error)?;
-            Some(Failure::from(refused).of_table(name::short_table_name(&table)))
+        let (options, media, limits) = (self.head.options, Media::Json { lines: false }, Limits::default());
+        tables(&self.bytes, options.on_error).ok()?.into_iter().find_map(|(table, rows)| {
+            let refused = bad_rows(&view, &table, options, media, rows.get().as_bytes(), &limits, error)?;
+            Some(Failure::from(refused).with_table(name::short_table_name(&table)))
         })
     }
 
-    fn submit(&self) -> Result<Submitted<All>> {
+    fn submit(&self) -> Result<Submitted<TablesSummary>> {
         let head = &self.head;
-        let request: [&[u8]; 2] = [head.asked.as_bytes(), &self.bytes];
+        let request: [&[u8]; 2] = [head.identity.as_bytes(), &self.bytes];
         if let Some(key) = &head.idempotency
             && let Some(known) = key.find(&self.app.engine, &request)?
         {
             return Ok(Submitted::Before(known));
         }
         let view = self.app.engine.view(&self.principal)?;
-        let (mut all, mut ops) = (All::default(), Vec::new());
+        let (mut all, mut ops) = (TablesSummary::default(), Vec::new());
         let mut of_tables = Vec::new();
         let mut limits = Limits::default();
-        for (table, rows) in tables(&self.bytes, head.how.on_error)? {
+        for (table, rows) in tables(&self.bytes, head.options.on_error)? {
             let media = Media::Json { lines: false };
             let short = name::short_table_name(&table).to_owned();
-            let (taken, more) = take(&view, &table, head.how, media, rows.get().as_bytes(), &limits)
-                .map_err(|failure| failure.of_table(&short))?;
-            let Taken { rows, left_out, makes: makes_it, .. } = taken;
+            let (accepted, more) = decode(&view, &table, head.options, media, rows.get().as_bytes(), &limits)
+                .map_err(|failure| failure.with_table(&short))?;
+            let AcceptedRows { rows, left_out, makes: makes_it, .. } = accepted;
             // All tables share the decoded bytes that one body may take.
             let bytes: usize = more.iter().map(held_bytes).sum();
             limits.decoded_bytes_max = limits.decoded_bytes_max.saturating_sub(bytes);
             ops.extend(more);
             all.makes.extend(makes_it.then(|| table.clone()));
             of_tables.push(table);
-            all.tables.push(One { table: short, rows, left_out });
+            all.tables.push(TableSummary { table: short, rows, left_out });
         }
         if ops.is_empty() {
             return Ok(Submitted::Nothing(all));
@@ -293,7 +303,7 @@ impl Attempt for Job {
         let note = || serde_json::to_string(&all).ok();
         transaction.remember = head.idempotency.map(|key| key.remember(&request, of_tables, note()));
         let makes = !all.makes.is_empty();
-        let receiver = send(&self.app, &self.principal, transaction, move |error| of_change(error, makes));
+        let receiver = send(&self.app, &self.principal, transaction, move |error| as_conflict(error, makes));
         Ok(Submitted::Waiting(all, receiver))
     }
 }
@@ -305,29 +315,29 @@ fn held_bytes(op: &engine::Op) -> usize {
     }
 }
 
-impl Counted for All {
+impl RowCount for TablesSummary {
     fn rows(&self) -> usize {
         self.tables.iter().map(|one| one.rows).sum()
     }
 }
 
-impl All {
+impl TablesSummary {
     /// Returns the answer to `ack=memory`.
     fn admitted(&self) -> Response {
-        let mut body = self.told(0, 0);
+        let mut body = self.to_json(0, 0);
         body["count"] = json!(self.rows());
         body["lsn"] = Json::Null;
         (StatusCode::ACCEPTED, json(&body)).into_response()
     }
 
     /// Returns the JSON of the answer. `written` is the number of inserted rows, dead letters included.
-    fn told(&self, written: u64, lsn: u64) -> Json {
-        let left_out = |one: &One| one.left_out.as_ref().map_or(0, |left_out| left_out.count);
+    fn to_json(&self, written: u64, lsn: u64) -> Json {
+        let left_out = |one: &TableSummary| one.left_out.as_ref().map_or(0, |left_out| left_out.count);
         let bad: usize = self.tables.iter().map(left_out).sum();
         let tables = self.tables.iter().map(|one| {
             let mut shown = json!({ "rows": one.rows });
             if let Some(left_out) = &one.left_out {
-                left_out.tell(&mut shown);
+                left_out.add_to(&mut shown);
             }
             (one.table.clone(), shown)
         });
@@ -348,10 +358,10 @@ mod tests {
     fn of_too_many_tables_no_more_are_kept_than_may_be_there() {
         let pairs = |count: usize| format!(r#"{{{}"b":[]}}"#, r#""a":0,"#.repeat(count - 1));
         let text = pairs(TABLES_MAX);
-        let named: Named<'_> = serde_json::from_str(&text).unwrap();
+        let named: RowsByTable<'_> = serde_json::from_str(&text).unwrap();
         assert_eq!((named.pairs.len(), named.sent, named.pairs[TABLES_MAX - 1].1.get()), (100, 100, "[]"));
         let text = pairs(100_000);
-        let named: Named<'_> = serde_json::from_str(&text).unwrap();
+        let named: RowsByTable<'_> = serde_json::from_str(&text).unwrap();
         assert_eq!((named.pairs.len(), named.sent), (TABLES_MAX, 100_000));
     }
 }

@@ -1,7 +1,7 @@
 //! `on_error=skip`: rows that do not fit are skipped, and stored with the reason as dead letters in a table of their own, in the
 //! same commit.
 
-use engine::dead_letters::{self, Letter};
+use engine::dead_letters::{self, DeadLetter};
 use engine::{Op, View};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -16,7 +16,7 @@ const NAMED_MAX: usize = 10;
 
 /// The skipped rows of a request.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct LeftOut {
+pub struct SkippedRows {
     pub count: usize,
     /// The first of them, as JSON for the answer.
     reasons: Vec<Json>,
@@ -24,10 +24,10 @@ pub struct LeftOut {
     kept_in: String,
 }
 
-impl LeftOut {
+impl SkippedRows {
     pub fn of(skipped: &[SkippedRow], full_name: &str) -> Self {
         let reasons = skipped.iter().take(NAMED_MAX).map(|skipped| bad_row(&skipped.bad)).collect();
-        LeftOut {
+        SkippedRows {
             count: skipped.len(),
             reasons,
             kept_in: name::short_table_name(&dead_letters::table_of(full_name)).to_owned(),
@@ -35,7 +35,7 @@ impl LeftOut {
     }
 
     /// Adds the skipped rows of a later piece.
-    pub fn add(&mut self, more: LeftOut) {
+    pub fn add(&mut self, more: SkippedRows) {
         self.count += more.count;
         let room = NAMED_MAX.saturating_sub(self.reasons.len());
         self.reasons.extend(more.reasons.into_iter().take(room));
@@ -45,7 +45,7 @@ impl LeftOut {
     }
 
     /// Adds the fields about skipped rows to an answer.
-    pub fn tell(&self, answer: &mut Json) {
+    pub fn add_to(&self, answer: &mut Json) {
         answer["skipped"] = json!(self.count);
         if self.count > 0 {
             answer["dead_letters"] = json!(self.kept_in);
@@ -116,17 +116,22 @@ pub fn refuse_view(view: &View, full_name: &str, hint: &str) -> Result<()> {
 }
 
 /// Returns the operations that store the bad rows. Their table is made with the first of them.
-pub fn keep(view: &View, full_name: &str, def: Option<&TableDef>, skipped: &[SkippedRow]) -> Result<Vec<Op>> {
-    let letters: Vec<Letter<'_>> = skipped.iter().map(letter).collect();
+pub fn insert_ops(
+    view: &View,
+    full_name: &str,
+    def: Option<&TableDef>,
+    skipped: &[SkippedRow],
+) -> Result<Vec<Op>> {
+    let letters: Vec<DeadLetter<'_>> = skipped.iter().map(letter).collect();
     let table = dead_letters::table_of(full_name);
     let dead = view.find(&table);
     if dead.is_none() && !skipped.is_empty() {
         refuse_view(view, &table, "rename it: bad rows go into a table of that name")?;
     }
-    dead_letters::keep(full_name, def, dead.as_ref().map(|dead| dead.def().as_ref()), &letters)
+    dead_letters::insert_ops(full_name, def, dead.as_ref().map(|dead| dead.def().as_ref()), &letters)
 }
 
-fn letter(skipped: &SkippedRow) -> Letter<'_> {
+fn letter(skipped: &SkippedRow) -> DeadLetter<'_> {
     let SkippedRow { bad, raw } = skipped;
-    Letter { at_row: Some(bad.row), column: bad.column.as_deref(), reason: &bad.message, raw }
+    DeadLetter { at_row: Some(bad.row), column: bad.column.as_deref(), reason: &bad.message, raw }
 }

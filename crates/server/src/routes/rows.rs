@@ -12,16 +12,16 @@ use serde::Deserialize;
 use types::{Error, Principal, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, TableDef, name};
 
 use crate::app::Shared;
-use crate::asked;
 use crate::cursors;
 use crate::failure::{Failure, Result};
+use crate::input;
 use crate::partition::Partition;
 use wire::out::{self, Format};
 use wire::{text, value};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct RangeQuery {
     from: Option<u64>,
     since: Option<String>,
     /// The name of a cursor of the table. Reading begins after the cursor's row.
@@ -48,16 +48,16 @@ pub fn format_of(headers: &HeaderMap) -> Result<Format> {
     Format::negotiate(accept).ok_or_else(|| Failure::not_acceptable(FORMATS))
 }
 
-pub async fn rows(
+pub async fn range(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: Asked = asked::query(request.uri())?;
+    let params: RangeQuery = input::query(request.uri())?;
     let format = format_of(request.headers())?;
     let limit_max = app.options.rows_limit_max;
-    let limit = match asked.limit {
+    let limit = match params.limit {
         None => LIMIT_DEFAULT.min(limit_max),
         Some(limit) if (1..=limit_max as u64).contains(&limit) => limit as usize,
         Some(limit) => {
@@ -69,9 +69,9 @@ pub async fn rows(
     // Both lookups use the same root, so that the cursor belongs to the table that is read.
     let root = app.engine.root();
     let snapshot = app.engine.view_of(root.clone(), &principal)?.table(&table)?;
-    let from = match &asked.cursor {
-        None => asked.from,
-        Some(_) if asked.from.is_some() || asked.since.is_some() => {
+    let from = match &params.cursor {
+        None => params.from,
+        Some(_) if params.from.is_some() || params.since.is_some() => {
             return Err(Error::invalid(
                 "`cursor` goes without `from` and `since`: it says itself where to begin",
             )
@@ -81,7 +81,7 @@ pub async fn rows(
         Some(cursor) => Some(row_of(&root, snapshot.def(), cursor)?.next().0),
     };
     drop(root);
-    let since = match &asked.since {
+    let since = match &params.since {
         None => None,
         Some(since) => {
             let micros = match since.parse() {
@@ -94,19 +94,19 @@ pub async fn rows(
             })?)
         }
     };
-    let partition = asked.partition.as_deref().map(|asked| Partition::parse(snapshot.def(), asked));
+    let partition = params.partition.as_deref().map(|text| Partition::parse(snapshot.def(), text));
     let partition = partition.transpose()?;
     // Rows that are only in the lake may take a while to read, so the request moves to a work thread.
     let begins_in_lake =
         snapshot.has_evicted() && (since.is_some() || snapshot.needs_lake(RowId(from.unwrap_or(1))));
     let is_light = limit <= INLINE_ROWS_MAX && partition.is_none() && !begins_in_lake;
-    let range = Range {
+    let range = RangeRead {
         from,
         since,
         partition,
         limit,
         bytes_max: app.options.rows_bytes_max,
-        columns: asked.columns,
+        columns: params.columns,
     };
     if is_light {
         return range.read(&snapshot, format);
@@ -115,7 +115,7 @@ pub async fn rows(
 }
 
 /// Returns the last row that a cursor's consumer has processed. Fails if the cursor has an lsn only.
-fn row_of(root: &engine::Root, table: &TableDef, cursor: &str) -> Result<RowId> {
+fn row_of(root: &engine::DatabaseRoot, table: &TableDef, cursor: &str) -> Result<RowId> {
     let _reading = vfs::read_path();
     let row = cursors::get(root, table, cursor)?.row;
     Ok(row.ok_or_else(|| {
@@ -124,7 +124,7 @@ fn row_of(root: &engine::Root, table: &TableDef, cursor: &str) -> Result<RowId> 
     })?)
 }
 
-struct Range {
+struct RangeRead {
     from: Option<u64>,
     since: Option<types::Micros>,
     partition: Option<Partition>,
@@ -133,7 +133,7 @@ struct Range {
     columns: Option<String>,
 }
 
-impl Range {
+impl RangeRead {
     fn read(&self, snapshot: &table::Snapshot, format: Format) -> Result<Response> {
         let _reading = vfs::read_path();
         let projection = match &self.columns {
@@ -144,7 +144,7 @@ impl Range {
         if let Some(since) = self.since {
             at = at.max(snapshot.row_at_time(since)?);
         }
-        let mut rows = Rows::of(snapshot, self.partition.as_ref(), at, self.limit)?;
+        let mut rows = RowPages::of(snapshot, self.partition.as_ref(), at, self.limit)?;
         let mut writer = out::Writer::new(format, projection.schema())?;
         let mut text = Vec::new();
         let mut first = true;
@@ -169,7 +169,7 @@ impl Range {
                 }
                 written += some.num_rows();
             }
-            rows.took(written);
+            rows.advance(written);
         }
         let next = rows.next.filter(|next| *next < snapshot.next_row());
         writer.end(&mut text)?;
@@ -190,11 +190,11 @@ impl Range {
 }
 
 /// The rows of an answer, read page by page.
-struct Rows<'s> {
+struct RowPages<'s> {
     snapshot: &'s table::Snapshot,
     ids_only: table::Projection,
     /// The selected rows of a partition, and the row id to continue at after them; `None` if the request names no partition.
-    picked: Option<(Vec<RowId>, Option<RowId>)>,
+    selected: Option<(Vec<RowId>, Option<RowId>)>,
     /// Rows that may still be written.
     left: usize,
     /// The ids of the page's rows.
@@ -205,28 +205,28 @@ struct Rows<'s> {
     next: Option<RowId>,
 }
 
-impl<'s> Rows<'s> {
+impl<'s> RowPages<'s> {
     fn of(
         snapshot: &'s table::Snapshot,
         partition: Option<&Partition>,
         from: RowId,
         limit: usize,
-    ) -> Result<Rows<'s>> {
+    ) -> Result<RowPages<'s>> {
         let ids_only = snapshot.projection(&[ROW_ID])?;
-        let picked =
+        let selected =
             partition.map(|partition| partition.rows(snapshot, from, limit, SCAN_ROWS_MAX)).transpose()?;
-        let next = match &picked {
-            Some((ids, behind)) if ids.is_empty() => *behind,
+        let next = match &selected {
+            Some((ids, after)) if ids.is_empty() => *after,
             _ => Some(from),
         };
-        Ok(Rows { snapshot, ids_only, picked, left: limit, page: Vec::new(), is_last: false, next })
+        Ok(RowPages { snapshot, ids_only, selected, left: limit, page: Vec::new(), is_last: false, next })
     }
 
     /// Reads the next page of rows; `None` at the end.
     fn page(&mut self, projection: &table::Projection) -> Result<Option<RecordBatch>> {
         let want = self.left.min(PAGE_ROWS);
         let Some(from) = self.next.filter(|_| want > 0 && !self.is_last) else { return Ok(None) };
-        let batch = match &self.picked {
+        let batch = match &self.selected {
             Some((ids, _)) => {
                 let first = ids.partition_point(|row| *row < from);
                 self.page = ids[first..].iter().take(want).copied().collect();
@@ -244,19 +244,19 @@ impl<'s> Rows<'s> {
         };
         if self.page.is_empty() {
             // For a partition `next` is already the row id to continue the scan at.
-            self.next = self.next.filter(|_| self.picked.is_some());
+            self.next = self.next.filter(|_| self.selected.is_some());
             return Ok(None);
         }
         Ok(Some(batch))
     }
 
     /// Notes that the first `rows` rows of the page were written.
-    fn took(&mut self, rows: usize) {
+    fn advance(&mut self, rows: usize) {
         self.left -= rows;
         let Some(last) = rows.checked_sub(1).and_then(|at| self.page.get(at)) else { return };
         self.next = Some(last.next());
         if self.is_last && rows == self.page.len() {
-            self.next = self.picked.as_ref().and_then(|(_, behind)| *behind);
+            self.next = self.selected.as_ref().and_then(|(_, after)| *after);
         } else {
             self.is_last = false;
         }
@@ -282,22 +282,24 @@ fn no_column(def: &TableDef, wanted: &str) -> Error {
     let names = def.schema.columns.iter().map(|column| column.name.as_str());
     let error = Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
         .with("table", name::short_table_name(&def.name));
-    match engine::near::near(wanted, names.chain([ROW_ID_NAME, TIME_NAME])).as_slice() {
+    match engine::name_hints::similar_names(wanted, names.chain([ROW_ID_NAME, TIME_NAME])).as_slice() {
         [] => error.hint("GET /v1/tables/{table} lists the columns"),
-        near => error.hint(engine::near::did_you_mean(near)),
+        near => error.hint(engine::name_hints::did_you_mean(near)),
     }
 }
 
-pub async fn row(
+pub async fn by_key(
     State(app): State<Shared>,
     Extension(principal): Extension<Arc<Principal>>,
     Path((table, key)): Path<(String, String)>,
 ) -> Result<Response> {
     let snapshot = app.engine.view(&principal)?.table(&table)?;
-    let is_away = !snapshot.def().is_keyed() && key.parse().is_ok_and(|row| snapshot.needs_lake(RowId(row)));
-    match is_away {
-        true => app.work.run(move || read_row(&snapshot, &key)).await?,
-        false => read_row(&snapshot, &key),
+    let is_in_lake =
+        !snapshot.def().is_keyed() && key.parse().is_ok_and(|row| snapshot.needs_lake(RowId(row)));
+    if is_in_lake {
+        app.work.run(move || read_row(&snapshot, &key)).await?
+    } else {
+        read_row(&snapshot, &key)
     }
 }
 

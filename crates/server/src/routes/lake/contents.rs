@@ -14,27 +14,27 @@ use table::Snapshot;
 use table::materializer::Position;
 use types::{Error, Principal, RowId, Scope, TIME, name};
 
-use super::{check_followed, is_there, shown, standing};
+use super::{check_followed, is_there, position_json, standing};
 use crate::app::Shared;
-use crate::asked;
 use crate::failure::Result;
+use crate::input;
 use crate::routes::json;
 
 /// A table and its lake's position.
-struct Found {
+struct VisibleLake {
     table: Arc<Snapshot>,
     position: Option<Arc<Position>>,
 }
 
-fn find(app: &Shared, principal: &Principal, table: &str) -> Result<Found> {
+fn find(app: &Shared, principal: &Principal, table: &str) -> Result<VisibleLake> {
     let view = app.engine.view(principal)?;
     let table = view.table(table)?;
     check_followed(app, &table)?;
     let position = view.derived(lake::NAME, &table);
-    Ok(Found { table, position })
+    Ok(VisibleLake { table, position })
 }
 
-fn lake_of(found: &Found) -> Result<Arc<Lake>> {
+fn lake_of(found: &VisibleLake) -> Result<Arc<Lake>> {
     let lake = found.position.as_ref().and_then(|position| position.published::<Lake>());
     let table = name::short_table_name(&found.table.def().name);
     lake.ok_or_else(|| {
@@ -82,7 +82,7 @@ pub async fn status(
     answer["lake"] = match lake {
         None => Json::Null,
         Some((position, lake)) => {
-            let mut all = shown(position, &principal)?;
+            let mut all = position_json(position, &principal)?;
             let extent = lake.extent();
             all["deleted_rows"] = json!(extent.deleted_rows);
             all["snapshots"] = json!(extent.snapshots);
@@ -138,7 +138,7 @@ pub async fn snapshots(
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct FilesQuery {
     from: Option<usize>,
     limit: Option<usize>,
 }
@@ -154,8 +154,8 @@ pub async fn files(
     Path(table): Path<String>,
     request: Request<Body>,
 ) -> Result<Response> {
-    let asked: Asked = asked::query(request.uri())?;
-    let (from, limit) = (asked.from.unwrap_or(0), asked.limit.unwrap_or(FILES));
+    let params: FilesQuery = input::query(request.uri())?;
+    let (from, limit) = (params.from.unwrap_or(0), params.limit.unwrap_or(FILES));
     if !(1..=FILES_MAX).contains(&limit) {
         return Err(Error::invalid(format!("`limit` is from 1 to {FILES_MAX}, {limit} was given"))
             .hint("`next` of an answer is the `from` of the one after it")

@@ -5,32 +5,32 @@ use bytes::Bytes;
 use types::{Error, Lsn, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ChangeKind {
     Insert,
     Delete,
 }
 
-impl Kind {
+impl ChangeKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Insert => "insert",
-            Kind::Delete => "delete",
+            ChangeKind::Insert => "insert",
+            ChangeKind::Delete => "delete",
         }
     }
 }
 
 /// A piece of a feed that is being encoded.
-pub trait Form: Default + Send + 'static {
+pub trait FeedEncoder: Default + Send + 'static {
     type Piece: Send;
 
     /// Adds one change. `row` is JSON without line breaks.
-    fn event(&mut self, kind: Kind, lsn: Lsn, row: &[u8]);
+    fn change(&mut self, kind: ChangeKind, lsn: Lsn, row: &[u8]);
 
     /// Adds a mark: all changes up to this commit were sent, so a client may resume from it.
     fn resume(&mut self, lsn: Lsn);
 
     /// Adds a sign of life after a pause. The changes sent so far may end within a commit.
-    fn still_here(&mut self);
+    fn keep_alive(&mut self);
 
     fn bytes(&self) -> usize;
 
@@ -54,10 +54,10 @@ impl Events {
     }
 }
 
-impl Form for Events {
+impl FeedEncoder for Events {
     type Piece = Bytes;
 
-    fn event(&mut self, kind: Kind, lsn: Lsn, row: &[u8]) {
+    fn change(&mut self, kind: ChangeKind, lsn: Lsn, row: &[u8]) {
         if let Some(before) = self.open.replace(lsn) {
             self.end(Some(before).filter(|before| *before != lsn));
         }
@@ -75,7 +75,7 @@ impl Form for Events {
         self.end(Some(lsn));
     }
 
-    fn still_here(&mut self) {
+    fn keep_alive(&mut self) {
         if self.open.take().is_some() {
             self.end(None);
         }
@@ -111,10 +111,10 @@ impl Messages {
     }
 }
 
-impl Form for Messages {
+impl FeedEncoder for Messages {
     type Piece = Vec<Utf8Bytes>;
 
-    fn event(&mut self, kind: Kind, lsn: Lsn, row: &[u8]) {
+    fn change(&mut self, kind: ChangeKind, lsn: Lsn, row: &[u8]) {
         let kind = kind.name();
         self.message(format!("{{\"event\":\"{kind}\",\"lsn\":{lsn},\"row\":"), row, b"}");
     }
@@ -124,7 +124,7 @@ impl Form for Messages {
     }
 
     /// Adds nothing, because the socket sends pings.
-    fn still_here(&mut self) {}
+    fn keep_alive(&mut self) {}
 
     fn bytes(&self) -> usize {
         self.text.len()
@@ -153,9 +153,9 @@ mod tests {
     #[test]
     fn the_last_event_of_a_commit_carries_its_lsn() {
         let mut events = Events::default();
-        events.event(Kind::Delete, Lsn(3), ROW);
-        events.event(Kind::Insert, Lsn(3), ROW);
-        events.event(Kind::Insert, Lsn(4), ROW);
+        events.change(ChangeKind::Delete, Lsn(3), ROW);
+        events.change(ChangeKind::Insert, Lsn(3), ROW);
+        events.change(ChangeKind::Insert, Lsn(4), ROW);
         events.resume(Lsn(6));
         let text = String::from_utf8(events.finish().unwrap().to_vec()).unwrap();
         let ids: Vec<_> = text.split("\n\n").map(|event| event.lines().nth(2)).collect();
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn a_commit_that_goes_on_in_the_next_piece_has_no_id_yet() {
         let mut events = Events::default();
-        events.event(Kind::Insert, Lsn(3), ROW);
+        events.change(ChangeKind::Insert, Lsn(3), ROW);
         let text = String::from_utf8(events.finish().unwrap().to_vec()).unwrap();
         assert_eq!(text, "event: insert\ndata: {\"_row_id\":1}\n\n");
         // If nothing of the commit is left, the id comes alone. A client takes an id from a comment too.
@@ -177,8 +177,8 @@ mod tests {
     #[test]
     fn each_event_is_a_message() {
         let mut messages = Messages::default();
-        messages.event(Kind::Delete, Lsn(3), ROW);
-        messages.event(Kind::Insert, Lsn(3), b"{\"a\":\"\xc3\xa4\"}");
+        messages.change(ChangeKind::Delete, Lsn(3), ROW);
+        messages.change(ChangeKind::Insert, Lsn(3), b"{\"a\":\"\xc3\xa4\"}");
         messages.resume(Lsn(3));
         assert_eq!(
             messages.finish().unwrap(),

@@ -21,14 +21,14 @@ use vfs::{Mutex, Rank};
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A fixed number of threads and a bounded queue of jobs.
-pub struct Pool {
+pub struct WorkPool {
     /// `None` only while the pool is dropped.
     jobs: Option<mpsc::Sender<Job>>,
-    shared: Arc<Shared>,
+    shared: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct Queue {
     received: Mutex<mpsc::Receiver<Job>>,
     /// One flag for each thread, set while it has found no job and is about to park or has parked.
     idle: Vec<AtomicBool>,
@@ -36,15 +36,15 @@ struct Shared {
     threads: OnceLock<Vec<Thread>>,
 }
 
-impl Pool {
-    pub fn start(threads: usize, waiting_max: usize) -> Result<Pool> {
-        Pool::named("pn-work", threads, waiting_max)
+impl WorkPool {
+    pub fn start(threads: usize, waiting_max: usize) -> Result<WorkPool> {
+        WorkPool::with_name("pn-work", threads, waiting_max)
     }
 
-    /// Starts a pool whose threads have names that begin with `called`, for work that must not delay the jobs of the other pool.
-    pub fn named(called: &str, threads: usize, waiting_max: usize) -> Result<Pool> {
+    /// Starts a pool whose threads have names that begin with `thread_name`, for work that must not delay other jobs.
+    pub fn with_name(thread_name: &str, threads: usize, waiting_max: usize) -> Result<WorkPool> {
         let (jobs, received) = mpsc::channel(waiting_max.max(1));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Queue {
             received: Mutex::new(Rank::new(20, "server work"), received),
             idle: (0..threads.max(1)).map(|_| AtomicBool::new(false)).collect(),
             refused: AtomicU64::new(0),
@@ -53,13 +53,13 @@ impl Pool {
         let threads = (0..shared.idle.len())
             .map(|i| {
                 let shared = shared.clone();
-                Class::Work.spawn(&format!("{called}-{i}"), move || shared.run(i))
+                Class::Work.spawn(&format!("{thread_name}-{i}"), move || shared.run(i))
             })
             .collect::<std::io::Result<Vec<_>>>()
             .map_err(|e| Error::io("starting a thread", e))?;
         // Nothing else sets it.
         let _ = shared.threads.set(threads.iter().map(|thread| thread.thread().clone()).collect());
-        Ok(Pool { jobs: Some(jobs), shared, threads })
+        Ok(WorkPool { jobs: Some(jobs), shared, threads })
     }
 
     /// Runs `job` on a thread of the pool and returns its result. Fails with [`Kind::Busy`] if too many jobs wait.
@@ -93,7 +93,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for WorkPool {
     fn drop(&mut self) {
         // The threads finish the waiting jobs before they end.
         self.jobs = None;
@@ -107,7 +107,7 @@ impl Drop for Pool {
     }
 }
 
-impl Shared {
+impl Queue {
     /// Wakes an idle thread after a job was queued. A busy thread looks at the queue again before it parks.
     fn wake_one(&self) {
         let Some(threads) = self.threads.get() else { return };
@@ -152,7 +152,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn every_job_is_done_once_whoever_gives_it() {
         let _limit = testkit::limit(120);
-        let pool = Arc::new(Pool::start(3, 10_000).unwrap());
+        let pool = Arc::new(WorkPool::start(3, 10_000).unwrap());
         let jobs = (0..5_000_u64).map(|n| {
             let pool = pool.clone();
             tokio::spawn(async move {
@@ -175,7 +175,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_full_queue_refuses_and_the_end_does_what_waits() {
         let _limit = testkit::limit(120);
-        let pool = Arc::new(Pool::start(1, 2).unwrap());
+        let pool = Arc::new(WorkPool::start(1, 2).unwrap());
         let (release, held) = std_mpsc::channel::<()>();
         let (begun, began) = oneshot::channel();
         let spawn = |job: Box<dyn FnOnce() -> u64 + Send>| {

@@ -6,31 +6,31 @@ use super::ROUTES;
 
 /// Returns the path that a mistyped path probably means: that of a route whose fixed segments are similar, with the request's own
 /// values in the other segments.
-pub fn path(asked: &str) -> Option<String> {
-    let parts: Vec<&str> = asked.split('/').collect();
+pub fn path(path: &str) -> Option<String> {
+    let given_segments: Vec<&str> = path.split('/').collect();
     let mut best: Option<(usize, String)> = None;
     for route in ROUTES.iter().filter(|route| route.path != "/{page}") {
-        let wanted: Vec<&str> = route.path.split('/').collect();
-        if wanted.len() != parts.len() {
+        let expected: Vec<&str> = route.path.split('/').collect();
+        if expected.len() != given_segments.len() {
             continue;
         }
         let mut slips = 0;
-        let mut meant = Vec::with_capacity(parts.len());
-        for (wanted, part) in wanted.iter().zip(&parts) {
-            if wanted.starts_with('{') {
-                meant.push(types::name::printable(part));
-            } else if wanted == part {
-                meant.push((*part).to_owned());
-            } else if engine::near::near(part, [*wanted].into_iter()).is_empty() {
+        let mut segments = Vec::with_capacity(given_segments.len());
+        for (expected, given) in expected.iter().zip(&given_segments) {
+            if expected.starts_with('{') {
+                segments.push(types::name::printable(given));
+            } else if expected == given {
+                segments.push((*given).to_owned());
+            } else if engine::name_hints::similar_names(given, [*expected].into_iter()).is_empty() {
                 break;
             } else {
                 slips += 1;
-                meant.push((*wanted).to_owned());
+                segments.push((*expected).to_owned());
             }
         }
-        let fits = meant.len() == wanted.len() && slips > 0;
+        let fits = segments.len() == expected.len() && slips > 0;
         if fits && best.as_ref().is_none_or(|(least, _)| slips < *least) {
-            best = Some((slips, meant.join("/")));
+            best = Some((slips, segments.join("/")));
         }
     }
     best.map(|(_, path)| path)

@@ -26,7 +26,7 @@ pub struct Figure {
 }
 
 /// A component beside the server that has a state.
-pub trait Part: Send + Sync + 'static {
+pub trait Component: Send + Sync + 'static {
     /// Returns the stable name of the component.
     fn name(&self) -> &'static str;
     /// Returns the current state. Called for each request to `/ready` and `/metrics`, so it must not block for long.

@@ -1,22 +1,22 @@
 //! Converts the rows of a body into operations on their table.
 
-use engine::{Mode, NewColumn, Op, Remembered, View};
+use engine::{Mode, NewColumn, Op, RecordedRequest, View};
 use serde::{Deserialize, Serialize};
 use types::{Error, Kind, TableDef, TableId, name};
 use wire::{DecodeTarget, DecodedRows, Limits, RefusedBody};
 
 use super::media::Media;
-use super::skip::{self, LeftOut};
-use super::{Condition, Head, HowToWrite, OnBadRow};
+use super::skip::{self, SkippedRows};
+use super::{Condition, Head, OnBadRow, WriteMode};
 use crate::failure::{Failure, Result};
 
-/// The value of the context key `schema` in an error of [`of_change`] about a table that another request made first.
+/// The value of the context key `schema` in an error of [`as_conflict`] about a table that another request made first.
 const CREATED: &str = "created";
 
 /// The options for the rows of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
-    pub mode: Option<HowToWrite>,
+pub struct WriteOptions {
+    pub mode: Option<WriteMode>,
     pub create: bool,
     pub on_error: OnBadRow,
     pub condition: Condition,
@@ -24,10 +24,10 @@ pub struct How {
 
 /// The rows of a body that go into its table.
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct AcceptedRows {
     pub rows: usize,
     /// The skipped rows, with `on_error=skip`.
-    pub left_out: Option<LeftOut>,
+    pub left_out: Option<SkippedRows>,
     /// True if the table is made with them.
     pub makes: bool,
     /// True if existing rows are skipped and counted (`insert_if_absent`).
@@ -38,20 +38,20 @@ pub struct Taken {
 #[derive(Debug, Deserialize, Serialize)]
 struct Note {
     rows: usize,
-    left_out: Option<LeftOut>,
+    left_out: Option<SkippedRows>,
     skips_repeats: bool,
 }
 
-impl Taken {
+impl AcceptedRows {
     /// Restores the result of a request that was committed before.
-    pub fn before(head: &Head, known: &Remembered) -> Self {
+    pub fn before(head: &Head, known: &RecordedRequest) -> Self {
         let noted = known.note.as_deref().and_then(|note| serde_json::from_str(note).ok());
         let Note { rows, left_out, skips_repeats } = noted.unwrap_or(Note {
             rows: known.committed.count as usize,
-            left_out: (head.how.on_error == OnBadRow::Skip).then(LeftOut::default),
+            left_out: (head.options.on_error == OnBadRow::Skip).then(SkippedRows::default),
             skips_repeats: false,
         });
-        Taken { rows, left_out, makes: false, skips_repeats }
+        AcceptedRows { rows, left_out, makes: false, skips_repeats }
     }
 
     /// Returns the note to store for the answer if the request is sent again; `None` if the result of the commit is enough.
@@ -70,14 +70,14 @@ impl Taken {
 
 /// Decodes rows for a table as `view` shows it. Returns no operations if there are no rows. Operations that store dead letters
 /// come first.
-pub fn take(
+pub fn decode(
     view: &View,
     full_name: &str,
-    how: How,
+    options: WriteOptions,
     media: Media,
     body: &[u8],
     limits: &Limits,
-) -> Result<(Taken, Vec<Op>)> {
+) -> Result<(AcceptedRows, Vec<Op>)> {
     let existing = view.find(full_name);
     if existing.is_none() {
         skip::refuse_view(
@@ -89,32 +89,33 @@ pub fn take(
     let existing = match existing {
         Some(table) => Some(table),
         // The lookup fails with an error that suggests similar names.
-        None if !how.create => Some(view.table(full_name)?),
+        None if !options.create => Some(view.table(full_name)?),
         None => None,
     };
     let def = existing.as_ref().map(|table| table.def().as_ref());
     let table = def.map_or_else(|| full_name.to_owned(), |def| def.name.clone());
-    let target = DecodeTarget { table: name::short_table_name(full_name), def, may_add_columns: how.create };
+    let target =
+        DecodeTarget { table: name::short_table_name(full_name), def, may_add_columns: options.create };
     let (mut ops, mut left_out) = (Vec::with_capacity(2), None);
-    let DecodedRows { batch, new_columns } = match how.on_error {
+    let DecodedRows { batch, new_columns } = match options.on_error {
         OnBadRow::Refuse => media.decode(body, target, limits)?,
         OnBadRow::Skip => {
             skip::check(&table, def)?;
             let sifted = skip::sift(media, body, target, limits, &table)?;
-            ops = skip::keep(view, &table, def, &sifted.skipped)?;
-            left_out = Some(LeftOut::of(&sifted.skipped, &table));
+            ops = skip::insert_ops(view, &table, def, &sifted.skipped)?;
+            left_out = Some(SkippedRows::of(&sifted.skipped, &table));
             sifted.rows
         }
     };
     let rows = batch.num_rows();
     let mut skips_repeats = false;
     if rows > 0 {
-        let mode = mode(how, def, full_name, rows)?;
+        let mode = mode(options, def, full_name, rows)?;
         skips_repeats = mode == Mode::InsertIfAbsent;
-        ops.extend(defining(def, &table, new_columns)?);
+        ops.extend(defining_op(def, &table, new_columns)?);
         ops.push(Op::Insert { table, batch, mode });
     }
-    Ok((Taken { rows, left_out, makes: def.is_none() && rows > 0, skips_repeats }, ops))
+    Ok((AcceptedRows { rows, left_out, makes: def.is_none() && rows > 0, skips_repeats }, ops))
 }
 
 /// Returns the refusal with every bad row of a body, up to a limit, after its table refused the first one with `error`. In
@@ -122,19 +123,19 @@ pub fn take(
 pub fn bad_rows(
     view: &View,
     full_name: &str,
-    how: How,
+    options: WriteOptions,
     media: Media,
     body: &[u8],
     limits: &Limits,
     error: &Error,
 ) -> Option<RefusedBody> {
-    if how.on_error == OnBadRow::Skip {
+    if options.on_error == OnBadRow::Skip {
         return None;
     }
     let existing = view.find(full_name);
     let def = existing.as_ref().map(|table| table.def().as_ref());
     let short = name::short_table_name(full_name);
-    let target = DecodeTarget { table: short, def, may_add_columns: how.create };
+    let target = DecodeTarget { table: short, def, may_add_columns: options.create };
     let mut refused = skip::refuse(media, body, target, limits, full_name).ok()??;
     refused.error = refused.error.with("table", short);
     if let Some(hint) = error.hint_text() {
@@ -144,7 +145,7 @@ pub fn bad_rows(
 }
 
 /// Turns the error that a new table exists already into a conflict, because another request made it after the rows were decoded.
-pub fn of_change(error: Error, makes: bool) -> Error {
+pub fn as_conflict(error: Error, makes: bool) -> Error {
     let is_of_rows = || error.context().iter().any(|(key, _)| *key == "table");
     match error.kind() {
         Kind::Exists if makes && !is_of_rows() => {
@@ -163,7 +164,7 @@ pub fn is_created(error: &Error) -> bool {
     error.context().iter().any(|(key, value)| *key == "schema" && value == CREATED)
 }
 
-fn mode(how: How, def: Option<&TableDef>, full_name: &str, rows: usize) -> Result<Mode> {
+fn mode(options: WriteOptions, def: Option<&TableDef>, full_name: &str, rows: usize) -> Result<Mode> {
     let keyed = def.is_some_and(TableDef::is_keyed);
     let no_key = |what: &str| -> Failure {
         Error::invalid(format!("{what} needs a primary key, and the table has none"))
@@ -171,7 +172,7 @@ fn mode(how: How, def: Option<&TableDef>, full_name: &str, rows: usize) -> Resul
             .hint("make the table with one: PUT /v1/tables/{table} {\"columns\":[…],\"primary_key\":[…]}")
             .into()
     };
-    Ok(match (how.condition, how.mode) {
+    Ok(match (options.condition, options.mode) {
         (Condition::Version(row), _) => {
             if !keyed {
                 return Err(no_key("If-Match"));
@@ -183,18 +184,18 @@ fn mode(how: How, def: Option<&TableDef>, full_name: &str, rows: usize) -> Resul
         }
         (Condition::Absent, _) if !keyed => return Err(no_key("If-None-Match")),
         (Condition::Absent, _) => Mode::CompareAndSet(vec![None; rows]),
-        (Condition::None, Some(HowToWrite::InsertIfAbsent)) if !def.is_some_and(TableDef::is_checked) => {
+        (Condition::None, Some(WriteMode::InsertIfAbsent)) if !def.is_some_and(TableDef::is_checked) => {
             return Err(no_key("insert_if_absent"));
         }
-        (Condition::None, Some(HowToWrite::InsertIfAbsent)) => Mode::InsertIfAbsent,
-        (Condition::None, Some(HowToWrite::Upsert)) if !keyed => return Err(no_key("upsert")),
-        (Condition::None, Some(HowToWrite::Insert)) => Mode::Append,
+        (Condition::None, Some(WriteMode::InsertIfAbsent)) => Mode::InsertIfAbsent,
+        (Condition::None, Some(WriteMode::Upsert)) if !keyed => return Err(no_key("upsert")),
+        (Condition::None, Some(WriteMode::Insert)) => Mode::Append,
         (Condition::None, _) => Mode::of_rows(def),
     })
 }
 
 /// Returns the operation that makes the table, or adds the columns that it lacks.
-fn defining(def: Option<&TableDef>, table: &str, new: Vec<wire::NewColumn>) -> types::Result<Option<Op>> {
+fn defining_op(def: Option<&TableDef>, table: &str, new: Vec<wire::NewColumn>) -> types::Result<Option<Op>> {
     if def.is_none() {
         let mut def = TableDef::new(TableId(0), table);
         for column in &new {

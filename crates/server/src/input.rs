@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use engine::near;
+use engine::name_hints;
 use http::{HeaderMap, Method, Uri, header};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use types::{Error, Result, name};
 
-use crate::body::Held;
+use crate::body::RequestBody;
 use crate::failure::Failure;
 use crate::values;
 
@@ -26,9 +26,9 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
             "provided string was not `true` or `false`" => "true or false".to_owned(),
             _ => match unknown_word(why) {
                 Some((word, known)) => {
-                    let near = near::near(word, known.iter().copied());
-                    hint = if near.is_empty() { hint } else { near::did_you_mean(&near[..1]) };
-                    near::one_of(&known)
+                    let near = name_hints::similar_names(word, known.iter().copied());
+                    hint = if near.is_empty() { hint } else { name_hints::did_you_mean(&near[..1]) };
+                    name_hints::one_of(&known)
                 }
                 None => return Error::invalid(format!("the query string does not fit: {why}")).hint(hint),
             },
@@ -61,7 +61,7 @@ fn is_about_number(why: &str) -> bool {
 }
 
 /// Refuses any query parameter on a route that reads none. It would be ignored, and its sender would not know.
-pub fn no_query(uri: &Uri) -> Result<()> {
+pub fn refuse_query(uri: &Uri) -> Result<()> {
     match uri.query().unwrap_or_default() {
         "" => Ok(()),
         query => {
@@ -76,7 +76,7 @@ pub fn no_query(uri: &Uri) -> Result<()> {
 /// Refuses a request that the form of a page may have sent. A browser sends forms across sites without asking the server first,
 /// so any page that contains somebody's HTML, such as a note, could act with the rights of the user who presses its button.
 /// Programs (`curl -d`) name such media types too; the headers that only browsers add tell them apart.
-pub fn no_form(method: &Method, headers: &HeaderMap) -> Result<(), Failure> {
+pub fn refuse_form(method: &Method, headers: &HeaderMap) -> Result<(), Failure> {
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let is_browser = headers.contains_key(header::ORIGIN)
         || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-"));
@@ -100,7 +100,11 @@ const FORM_MEDIA: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded"
 
 /// Parses a body of JSON. Its values count against the shared memory for as long as `held` lives. `what` names the expected
 /// content and `example` shows a valid body; both are for the error.
-pub fn body<'a, T: Deserialize<'a>>(held: &'a mut Held, what: &str, example: &str) -> Result<T, Failure> {
+pub fn body<'a, T: Deserialize<'a>>(
+    held: &'a mut RequestBody,
+    what: &str,
+    example: &str,
+) -> Result<T, Failure> {
     values::admit(held)?;
     Ok(json(&held.bytes, what, example)?)
 }
@@ -108,12 +112,13 @@ pub fn body<'a, T: Deserialize<'a>>(held: &'a mut Held, what: &str, example: &st
 /// Parses JSON as [`body`] does, for a text whose values are bounded elsewhere.
 pub fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str, example: &str) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| {
-        Error::invalid(format!("the body is no {what}: {}", in_words(&e))).hint(format!("send {example}"))
+        Error::invalid(format!("the body is no {what}: {}", plain_message(&e)))
+            .hint(format!("send {example}"))
     })
 }
 
 /// Returns serde's message without names of Rust types.
-pub fn in_words(error: &serde_json::Error) -> String {
+pub fn plain_message(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let (text, place) = match text.rfind(" at line ") {
         Some(at) => text.split_at(at),
@@ -126,19 +131,19 @@ pub fn in_words(error: &serde_json::Error) -> String {
             "map" => "an object",
             other => other,
         };
-        return format!("{} expected, {found} found{place}", named(wanted));
+        return format!("{} expected, {found} found{place}", plain_type(wanted));
     }
     if text.starts_with("invalid length ") {
         return format!("an object expected, an array found{place}");
     }
     if let Some((word, known)) = unknown_word(text) {
-        return format!("{} expected, `{}` found{place}", near::one_of(&known), name::printable(word));
+        return format!("{} expected, `{}` found{place}", name_hints::one_of(&known), name::printable(word));
     }
     format!("{}{place}", text.replace("EOF while parsing", "it ends inside"))
 }
 
 /// Returns serde's description of an expected type in plain words.
-fn named(wanted: &str) -> &str {
+fn plain_type(wanted: &str) -> &str {
     match wanted {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
@@ -178,7 +183,7 @@ mod tests {
     #[derive(Debug, Default, Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
-    struct Asked {
+    struct SampleQuery {
         limit: Option<u64>,
         mode: Option<Mode>,
         create: Option<bool>,
@@ -201,22 +206,22 @@ mod tests {
             ("mode=", "`mode` is `insert`, `upsert` or `insert_if_absent`, `` was given"),
         ] {
             let uri: Uri = format!("/v1/tables/t/rows?{given}").parse().unwrap();
-            assert_eq!(query::<Asked>(&uri).unwrap_err().message(), said);
+            assert_eq!(query::<SampleQuery>(&uri).unwrap_err().message(), said);
         }
         for (given, hint) in
             [("upsrt", "did you mean `upsert`?"), ("x", "/openapi.json lists the parameters")]
         {
             let uri: Uri = format!("/v1/tables/t/rows?mode={given}").parse().unwrap();
-            assert_eq!(query::<Asked>(&uri).unwrap_err().hint_text(), Some(hint));
+            assert_eq!(query::<SampleQuery>(&uri).unwrap_err().hint_text(), Some(hint));
         }
         let uri: Uri = "/v1/tables?wait=1".parse().unwrap();
-        assert!(query::<Asked>(&uri).unwrap_err().message().contains("unknown field `wait`"));
+        assert!(query::<SampleQuery>(&uri).unwrap_err().message().contains("unknown field `wait`"));
         assert_eq!(
-            no_query(&uri).unwrap_err().message(),
+            refuse_query(&uri).unwrap_err().message(),
             "there is no parameter `wait` here: the path takes none"
         );
         for none in ["/v1/tables", "/v1/tables?"] {
-            no_query(&none.parse().unwrap()).unwrap();
+            refuse_query(&none.parse().unwrap()).unwrap();
         }
     }
 
@@ -234,7 +239,8 @@ mod tests {
             ("1", "an object expected, integer `1` found at line 1 column 1"),
             (r#"{"limit":1"#, "it ends inside an object at line 1 column 10"),
         ] {
-            let message = json::<Asked>(given.as_bytes(), "search", "{}").unwrap_err().message().to_owned();
+            let message =
+                json::<SampleQuery>(given.as_bytes(), "search", "{}").unwrap_err().message().to_owned();
             assert_eq!(message, format!("the body is no search: {said}"), "{given}");
         }
     }
