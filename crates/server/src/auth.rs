@@ -132,7 +132,7 @@ pub fn principal(
         let message = if request.headers.contains_key(header::AUTHORIZATION) {
             "the Authorization header holds no bearer key"
         } else {
-            "this server wants a key"
+            "this server requires a key"
         };
         return Err(Failure::unauthorized(message, hint));
     };

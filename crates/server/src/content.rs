@@ -22,7 +22,7 @@ impl Encoding {
     pub fn of(headers: &HeaderMap) -> Result<Self, Failure> {
         let said = single(headers, &header::CONTENT_ENCODING)?.unwrap_or_default();
         Encoding::parse(said).ok_or_else(|| {
-            let what = format!("`{}` cannot be undone", name::printable(said));
+            let what = format!("the Content-Encoding `{}` is not supported", name::printable(said));
             Failure::unsupported(what, "send gzip, zstd or neither")
         })
     }
@@ -46,7 +46,7 @@ pub fn single<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<O
     match values.next() {
         None => Ok(said),
         Some(_) => {
-            let error = Error::invalid(format!("the header `{name}` is there more than once"));
+            let error = Error::invalid(format!("the header `{name}` is present more than once"));
             Err(error.hint("send it once").into())
         }
     }
@@ -64,7 +64,7 @@ pub fn is_utf8(media_type: &str) -> Result<(), Failure> {
     match charset.as_deref() {
         None | Some("utf-8" | "utf8" | "us-ascii" | "ascii") => Ok(()),
         Some(other) => Err(Failure::unsupported(
-            format!("the body is said to be `{}`, and text is read as UTF-8", name::printable(other)),
+            format!("the body's charset is `{}`, but text must be UTF-8", name::printable(other)),
             "send it as UTF-8",
         )),
     }
@@ -92,7 +92,7 @@ pub fn decompress(encoding: Encoding, body: &[u8], bytes_max: usize) -> Result<V
         )
         .hint("send it in several requests")),
         Ok(plain) => Ok(plain),
-        Err(e) => Err(Error::invalid(format!("the body is no complete {name} stream: {e}"))),
+        Err(e) => Err(Error::invalid(format!("the body is not a complete {name} stream: {e}"))),
     }
 }
 
@@ -147,7 +147,7 @@ impl Read for Plain {
             if error.get_ref().is_some_and(|inner| inner.is::<Error>()) {
                 return error;
             }
-            let message = format!("the body is no complete {} stream: {error}", self.name);
+            let message = format!("the body is not a complete {} stream: {error}", self.name);
             std::io::Error::other(Error::invalid(message))
         })?;
         self.plain += read as u64;

@@ -60,7 +60,7 @@ pub fn check_name(cursor: &str) -> Result<()> {
     if fits && !matches!(cursor, "." | "..") {
         return Ok(());
     }
-    Err(Error::invalid(format!("`{}` is no name of a cursor", name::printable(cursor)))
+    Err(Error::invalid(format!("`{}` is not a valid cursor name", name::printable(cursor)))
         .hint(format!("letters, digits and `-_.:@`, at most {NAME_CHARS_MAX}")))
 }
 
@@ -199,7 +199,7 @@ fn room(root: &DatabaseRoot, table: TableId) -> Result<Room> {
         let (whose, max) =
             if of_table >= OF_TABLE_MAX { ("a table", OF_TABLE_MAX) } else { ("all tables", MAX) };
         return Err(Error::new(Kind::TooLarge, format!("the cursors of {whose} are at most {max}"))
-            .hint("remove those that nobody uses with DELETE"));
+            .hint("remove unused ones with DELETE"));
     }
     let delete = |rows| Op::Delete { table: TABLE.into(), rows, must_exist: false };
     Ok(Room { table: None, gone: (!gone.is_empty()).then(|| delete(gone)) })
@@ -223,7 +223,7 @@ fn read(batch: &RecordBatch) -> Result<Vec<(TableId, Cursor)>> {
     };
     let numbers = |name: &str| {
         let numbers = column(name)?.as_primitive_opt::<Int64Type>();
-        numbers.ok_or_else(|| Error::damaged(format!("`{name}` of {TABLE} holds no numbers")))
+        numbers.ok_or_else(|| Error::damaged(format!("`{name}` of {TABLE} is not a column of numbers")))
     };
     let (versions, ids, rows, lsns) =
         (numbers(ROW_ID_NAME)?, numbers(TABLE_ID)?, numbers(ROW)?, numbers(LSN)?);

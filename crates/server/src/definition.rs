@@ -172,7 +172,7 @@ impl Definition {
         }
         if let Some(time) = &self.time {
             let column = def.schema.column_named(time).ok_or_else(|| {
-                Error::invalid(format!("time column `{}` is no column", name::printable(time)))
+                Error::invalid(format!("the time column `{}` does not exist", name::printable(time)))
             })?;
             if column.data_type != DataType::Timestamp {
                 return Err(Error::invalid(format!(
@@ -204,7 +204,7 @@ impl Definition {
     pub fn ttl_micros(&self) -> Result<Option<i64>> {
         let micros = |seconds: i64| {
             let micros = seconds.checked_mul(1_000_000).filter(|micros| *micros > 0);
-            micros.ok_or_else(|| Error::invalid(format!("rows cannot live for {seconds} s")))
+            micros.ok_or_else(|| Error::invalid(format!("a time to live of {seconds} s is out of range")))
         };
         let expire = match &self.retention {
             Some(Retention::Rules(rules)) => rules.expire,
@@ -213,8 +213,10 @@ impl Definition {
         if let (Some(ttl), Some(expire)) = (self.ttl, expire)
             && ttl != expire
         {
-            return Err(Error::invalid("`ttl` and `retention.expire` say the same, and differ")
-                .hint("write one of the two"));
+            return Err(Error::invalid(
+                "`ttl` and `retention.expire` are the same setting, but their values differ",
+            )
+            .hint("write one of the two"));
         }
         self.ttl.or(expire).map(micros).transpose()
     }
@@ -246,8 +248,8 @@ pub fn retention_alone() -> Error {
 pub fn input_changes(def: &TableDef, wanted: &[ParsedColumn]) -> Result<Vec<AlterAction>> {
     let rests: Vec<&str> = wanted.iter().filter(|c| c.rest == Some(true)).map(|c| c.name.as_str()).collect();
     if let [first, second, ..] = rests[..] {
-        return Err(Error::invalid(format!("both `{first}` and `{second}` are to take the rest"))
-            .hint("one column takes the fields that no column takes"));
+        return Err(Error::invalid(format!("both `{first}` and `{second}` have `rest`"))
+            .hint("only one column can collect the fields that no other column takes"));
     }
     let mut changes = Vec::new();
     let id = |name: &str| def.schema.column_named(name).map(|column| column.id);
@@ -556,7 +558,7 @@ mod tests {
             ),
             (
                 r#"{"columns":[{"name":"a","type":"json","rest":true},{"name":"b","type":"json","rest":true}]}"#,
-                "both `a` and `b` are to take the rest",
+                "both `a` and `b` have `rest`",
             ),
             (
                 r#"{"columns":[{"name":"a","type":"int32","path":"x"},{"name":"b","type":"int32","path":"x"}]}"#,
@@ -568,7 +570,7 @@ mod tests {
                 "the column is int32",
             ),
             (r#"{"columns":[{"name":"a","type":"point"}],"sort_by":["a"]}"#, "it is point"),
-            ("[", "no table definition"),
+            ("[", "not a valid table definition"),
         ] {
             let error = Definition::parse(body.as_bytes()).and_then(|d| d.new_table("main.t")).unwrap_err();
             assert!(error.to_string().contains(part), "{body}: {error}");

@@ -116,7 +116,7 @@ impl Failure {
     /// Makes the refusal of a request with more headers than allowed.
     pub fn head_too_large(headers_max: usize) -> Self {
         let message = "the request has too many headers";
-        let hint = format!("send at most {headers_max}; what is longer belongs into the body");
+        let hint = format!("send at most {headers_max}; send longer values in the body");
         Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too_large", message, hint)
     }
 
@@ -176,7 +176,7 @@ impl Failure {
             return self;
         }
         self.message += &format!(" (rows committed before {rows})");
-        let next = "those before are there: send the rest";
+        let next = "the rows before are committed: send the rest";
         self.hint = Some(match self.hint {
             Some(hint) => format!("{hint}; {next}"),
             None => next.to_owned(),

@@ -103,7 +103,7 @@ impl Key {
 /// Refuses a key on a route that would ignore it. Its sender would believe that the request may safely be sent again.
 pub fn refuse_key(headers: &HeaderMap, method: &Method, path: &str) -> Result<()> {
     if headers.contains_key(HEADER) {
-        Err(Error::invalid(format!("{method} {path} keeps no Idempotency-Key"))
+        Err(Error::invalid(format!("{method} {path} does not support Idempotency-Key"))
             .hint("POST /v1/tables/{table}/rows, /v1/rows, /v1/transactions (statements, too) and /v1/logs do; leave it out here")
             .into())
     } else {

@@ -18,7 +18,7 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
         let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
         let hint = "/openapi.json lists the parameters";
         let Some((parameter, why)) = why.split_once(": ") else {
-            return Error::invalid(format!("the query string does not fit: {why}")).hint(hint);
+            return Error::invalid(format!("the query string is invalid: {why}")).hint(hint);
         };
         let mut hint = hint.to_owned();
         let wanted = match why {
@@ -30,7 +30,7 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T> {
                     hint = if near.is_empty() { hint } else { name_hints::did_you_mean(&near[..1]) };
                     name_hints::one_of(&known)
                 }
-                None => return Error::invalid(format!("the query string does not fit: {why}")).hint(hint),
+                None => return Error::invalid(format!("the query string is invalid: {why}")).hint(hint),
             },
         };
         let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
@@ -112,7 +112,7 @@ pub fn body<'a, T: Deserialize<'a>>(
 /// Parses JSON as [`body`] does, for a text whose values are bounded elsewhere.
 pub fn json<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str, example: &str) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| {
-        Error::invalid(format!("the body is no {what}: {}", plain_message(&e)))
+        Error::invalid(format!("the body is not a valid {what}: {}", plain_message(&e)))
             .hint(format!("send {example}"))
     })
 }
@@ -241,7 +241,7 @@ mod tests {
         ] {
             let message =
                 json::<SampleQuery>(given.as_bytes(), "search", "{}").unwrap_err().message().to_owned();
-            assert_eq!(message, format!("the body is no search: {said}"), "{given}");
+            assert_eq!(message, format!("the body is not a valid search: {said}"), "{given}");
         }
     }
 }

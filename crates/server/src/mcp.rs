@@ -48,7 +48,7 @@ pub async fn post(State(app): State<Shared>, request: Request<Body>) -> Result<R
     }
     let mut held = body::read(&app, &parts.headers, body).await?;
     if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(&held.bytes) {
-        return Ok(refused(-32700, &format!("the body is no JSON: {error}")));
+        return Ok(refused(-32700, &format!("the body is not JSON: {error}")));
     }
     values::admit(&mut held)?;
     if held.bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {

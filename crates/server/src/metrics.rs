@@ -88,7 +88,7 @@ fn site(t: &mut Text, app: &App) {
     let Some(site) = position.published::<site::Site>() else { return };
     t.gauge("site_pages", "Addresses of the published site.", site.vault.page_count());
     t.gauge("site_notes", "Published notes.", site.vault.cards().count());
-    t.gauge("site_lsn", "The commit that the pages stand at.", position.checkpoint.lsn.0);
+    t.gauge("site_lsn", "The commit up to which the pages are rendered.", position.checkpoint.lsn.0);
 }
 
 fn requests(t: &mut Text, app: &App) {
@@ -124,7 +124,11 @@ fn requests(t: &mut Text, app: &App) {
         "Rows that ack=memory answered 202 for, and that were not committed after all.",
         telemetry.rows_lost.load(Relaxed),
     );
-    t.counter("ingested_bytes_total", "Bytes of their bodies as sent.", telemetry.ingest_bytes.load(Relaxed));
+    t.counter(
+        "ingested_bytes_total",
+        "Bytes of the bodies of inserts, as sent.",
+        telemetry.ingest_bytes.load(Relaxed),
+    );
     t.counter(
         "paced_requests_total",
         "Requests that were made to wait because of debt, lag or the memory of bodies.",
@@ -135,7 +139,7 @@ fn requests(t: &mut Text, app: &App) {
         "Bytes of bodies being read or decoded.",
         telemetry.body_bytes_held.load(Relaxed),
     );
-    t.gauge("body_bytes_held_max", "Their bound.", app.options.body_bytes_total_max);
+    t.gauge("body_bytes_held_max", "The bound of body_bytes_held.", app.options.body_bytes_total_max);
     t.counter(
         "unrecorded_requests_total",
         "Requests that found the recorder's queue full.",
@@ -143,13 +147,13 @@ fn requests(t: &mut Text, app: &App) {
     );
     t.counter("work_jobs_total", "Jobs given to the work threads.", telemetry.work_jobs.load(Relaxed));
     t.gauge("work_jobs_waiting", "Jobs that wait for a work thread.", app.work.waiting());
-    t.gauge("work_jobs_waiting_max", "Their bound.", app.options.work_queue_max);
+    t.gauge("work_jobs_waiting_max", "The bound of work_jobs_waiting.", app.options.work_queue_max);
 }
 
 fn connections(t: &mut Text, app: &App) {
     let telemetry = &app.telemetry;
     t.gauge("connections_open", "Open connections.", telemetry.connections_open.load(Relaxed));
-    t.gauge("connections_open_max", "Their bound.", app.options.connections_max);
+    t.gauge("connections_open_max", "The bound of connections_open.", app.options.connections_max);
     t.counter("connections_total", "Connections accepted.", telemetry.connections_total.load(Relaxed));
     t.head("connections_closed_total", "counter", "Connections that the server ended, by reason.");
     for reason in Close::ALL {
@@ -170,7 +174,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     refused(t, app, s.refused);
     t.counter("conflicts_total", "Transactions that lost against another.", s.conflicts);
     t.gauge("transactions_open", "Transactions that are open.", s.transactions_open as u64);
-    t.gauge("transactions_bytes", "Bytes that they have written so far.", s.transactions_bytes);
+    t.gauge("transactions_bytes", "Bytes that open transactions have written.", s.transactions_bytes);
     t.counter(
         "transactions_expired_total",
         "Transactions that were rolled back because their time was up.",
@@ -179,7 +183,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     if let Ok(memory) = app.engine.idempotency_stats() {
         let oldest = memory.oldest.map_or(0, |oldest| app.engine.env().clock.now().saturating_sub(oldest));
         t.gauge("idempotency_keys", "Requests that are remembered by their key.", memory.requests);
-        t.gauge("idempotency_oldest_seconds", "Age of the oldest of them.", oldest as f64 / 1e6);
+        t.gauge("idempotency_oldest_seconds", "Age of the oldest remembered request.", oldest as f64 / 1e6);
     }
     t.gauge("inbox_bytes", "Bytes that wait for the commit thread.", s.inbox_bytes);
     t.gauge("head_bytes", "Bytes of rows that are in no segment yet.", s.head_bytes);
@@ -187,20 +191,20 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
     t.gauge("debt_soft_bytes", "Debt from which writers wait.", s.debt_soft_bytes);
     t.gauge("debt_hard_bytes", "Debt at which writers are refused.", s.debt_hard_bytes);
     t.gauge("roots_retired", "Replaced roots that somebody still holds.", s.roots_retired);
-    t.gauge("oldest_root_seconds", "Age of the oldest of them.", s.oldest_root_age.as_secs_f64());
+    t.gauge("oldest_root_seconds", "Age of the oldest retired root.", s.oldest_root_age.as_secs_f64());
     t.gauge("held_bytes", "Bytes of replaced files that stay while a snapshot holds them.", s.held_bytes);
     t.gauge("past_bytes", "Bytes of files that hold rows which ended, for AS OF.", s.past_bytes);
     t.counter("seals_total", "Heads sealed into segments.", s.seals);
     t.counter("compactions_total", "Compactions.", s.compactions);
-    t.counter("compressions_total", "Those of them that compressed a cold segment.", s.compressions);
-    t.counter("evictions_total", "Segments whose rows were left to the lake.", s.evictions);
+    t.counter("compressions_total", "Compactions that compressed a cold segment.", s.compressions);
+    t.counter("evictions_total", "Segments whose rows were evicted to the lake.", s.evictions);
     t.counter("manifests_total", "Manifests written.", s.manifests);
     t.counter("background_bytes_total", "Bytes written by seals and compactions.", s.background_bytes);
     t.counter("background_errors_total", "Background work that failed.", s.background_errors);
     t.counter("removed_segments_total", "Segments removed after they were replaced.", s.removed_segments);
     t.gauge(
         "damaged_segments",
-        "Segments in which something was found damaged since the start.",
+        "Segments in which damage was found since the start.",
         app.engine.root().damaged_segments(),
     );
     t.gauge("writes_refused", "1 while writes are refused for good.", u8::from(s.write_error.is_some()));
@@ -218,7 +222,11 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
             archive.files_waiting,
         );
         t.counter("archive_bytes_total", "Bytes archived.", archive.bytes);
-        t.counter("archive_gaps_total", "Parts of the log that were let go of unarchived.", archive.gaps);
+        t.counter(
+            "archive_gaps_total",
+            "Parts of the log that were removed before they were archived.",
+            archive.gaps,
+        );
         t.gauge(
             "archive_failing",
             "1 while the archive cannot be written to.",
@@ -240,7 +248,7 @@ fn engine(t: &mut Text, app: &App, sees_rows: bool) {
 
 /// Writes the requests that were answered 429 with the code `busy`, including calls of this process that were refused with it.
 fn refused(t: &mut Text, app: &App, engine: engine::RefusedCounts) {
-    t.head("refused_busy_total", "counter", "What was refused because too much was under way, by reason.");
+    t.head("refused_busy_total", "counter", "Requests refused because of too much load, by reason.");
     let telemetry = &app.telemetry;
     for (reason, count) in [
         ("debt", engine.debt),
@@ -258,21 +266,21 @@ fn refused(t: &mut Text, app: &App, engine: engine::RefusedCounts) {
 
 fn sql(t: &mut Text, app: &App) {
     let s = app.sql.status();
-    t.gauge("sql_running", "Statements that execute.", s.running);
-    t.gauge(
-        "sql_oldest_seconds",
-        "How long ago the oldest of them, or of those that wait, began.",
-        s.oldest.as_secs_f64(),
-    );
+    t.gauge("sql_running", "Statements that are running.", s.running);
+    t.gauge("sql_oldest_seconds", "Age of the oldest running or waiting statement.", s.oldest.as_secs_f64());
     t.gauge("sql_waiting", "Heavy statements that wait for one of their kind to end.", s.waiting);
     t.counter("sql_statements_total", "Statements.", s.started);
-    t.counter("sql_direct_statements_total", "Those that were lookups without a plan.", s.direct);
-    t.counter("sql_heavy_statements_total", "Those that were no light work.", s.heavy);
+    t.counter("sql_direct_statements_total", "Statements that were lookups without a plan.", s.direct);
+    t.counter("sql_heavy_statements_total", "Statements that were heavy work.", s.heavy);
     t.counter("sql_refused_total", "Statements refused because too many waited.", s.refused);
     t.gauge("sql_memory_bytes", "Bytes that sorts, joins and groupings hold.", s.memory_bytes);
     t.gauge("sql_spilled_bytes", "Bytes of spill files.", s.spilled_bytes);
-    t.gauge("copies_running", "Files that come in or go out by COPY.", app.copies.running(&app.options));
-    t.gauge("copy_spooled_bytes", "Bytes of Parquet files that come in.", app.copies.spooled());
+    t.gauge(
+        "copies_running",
+        "Files that are being copied in or out by COPY.",
+        app.copies.running(&app.options),
+    );
+    t.gauge("copy_spooled_bytes", "Bytes of incoming Parquet files on disk.", app.copies.spooled());
 }
 
 fn ask(t: &mut Text, app: &App) {
@@ -280,11 +288,11 @@ fn ask(t: &mut Text, app: &App) {
     t.counter("ask_questions_total", "Questions in plain words.", s.asked);
     t.counter(
         "ask_evaluations_total",
-        "Those for which sources were asked; equal ones share one.",
+        "Questions for which sources were queried; equal questions share one evaluation.",
         s.evaluations,
     );
-    t.gauge("ask_running", "Evaluations under way.", s.running);
-    t.gauge("ask_kept", "Answers that are kept.", s.kept);
+    t.gauge("ask_running", "Evaluations that are running.", s.running);
+    t.gauge("ask_kept", "Answers in the cache.", s.kept);
 }
 
 fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
@@ -309,28 +317,36 @@ fn derived(t: &mut Text, app: &App, tables: &[Arc<table::Snapshot>]) {
         }
     };
     figure("derived_missing_rows", "Row ids that a materializer has not reached.", &|s| s.missing as f64);
-    figure("derived_lag", "The same as a share of what readers may take in; from 0.5 writers wait.", &|s| {
-        s.lag
-    });
-    figure("derived_building", "1 until it has caught up once.", &|s| {
+    figure(
+        "derived_lag",
+        "Missing rows as a share of what readers may scan; from 0.5 on writers wait.",
+        &|s| s.lag,
+    );
+    figure("derived_building", "1 until a materializer has caught up once.", &|s| {
         f64::from(u8::from(s.state == engine::MaterializerPhase::Building))
     });
-    figure("derived_failing", "1 while its last step failed.", &|s| f64::from(u8::from(s.error.is_some())));
+    figure("derived_failing", "1 while the last step of a materializer failed.", &|s| {
+        f64::from(u8::from(s.error.is_some()))
+    });
 }
 
 /// Writes the figures of reads of rows that are only in the lake.
 fn lake_reads(t: &mut Text, counts: lake::ReadCounts) {
-    t.counter("lake_read_row_groups_total", "Row groups that something was unpacked of.", counts.row_groups);
+    t.counter("lake_read_row_groups_total", "Row groups of which a part was decoded.", counts.row_groups);
     t.counter(
         "lake_read_parts_total",
-        "Parts of them that were unpacked, up to 16,384 rows each.",
+        "Parts of row groups that were decoded, up to 16,384 rows each.",
         counts.parts,
     );
-    t.counter("lake_read_bytes_total", "Bytes that were unpacked.", counts.bytes);
-    t.counter("lake_read_found_total", "Columns of parts that were still unpacked.", counts.found);
+    t.counter("lake_read_bytes_total", "Bytes that were decoded.", counts.bytes);
+    t.counter(
+        "lake_read_found_total",
+        "Columns of parts that were found decoded in the cache.",
+        counts.found,
+    );
     t.counter("lake_read_requests_total", "Requests to the object store.", counts.requests);
-    t.gauge("lake_read_kept_bytes", "Bytes that are kept unpacked.", counts.cached_bytes);
-    t.gauge("lake_read_kept_bytes_max", "At most so many are.", counts.cached_bytes_max);
+    t.gauge("lake_read_kept_bytes", "Bytes of decoded columns in the cache.", counts.cached_bytes);
+    t.gauge("lake_read_kept_bytes_max", "The bound of lake_read_kept_bytes.", counts.cached_bytes_max);
 }
 
 /// Writes the figures of tables that evict rows.
@@ -344,18 +360,20 @@ fn tiers(t: &mut Text, tables: &[Arc<table::Snapshot>]) {
         }
     };
     figure("hot_rows", "Rows on this machine.", &|table| table.rows() - table.evicted().0);
-    figure("hot_bytes", "Bytes of them, in memory and files.", &engine::hot_bytes);
-    figure("lake_only_rows", "Rows that the lake alone has.", &|table| table.evicted().0);
-    figure("lake_only_bytes", "About what they would take here.", &|table| table.evicted().1);
+    figure("hot_bytes", "Bytes of rows on this machine, in memory and files.", &engine::hot_bytes);
+    figure("lake_only_rows", "Rows that are only in the lake.", &|table| table.evicted().0);
+    figure("lake_only_bytes", "Approximate bytes that these rows would take on this machine.", &|table| {
+        table.evicted().1
+    });
 }
 
 fn threads(t: &mut Text) {
     let locks = vfs::lock_stats();
     t.head("lock_acquisitions_total", "counter", "Times a lock was taken.");
     locks.iter().for_each(|l| t.line("lock_acquisitions_total", &[("lock", l.name)], l.acquisitions));
-    t.head("lock_waits_total", "counter", "Of these, how often another thread held it.");
+    t.head("lock_waits_total", "counter", "Times that another thread held the lock.");
     locks.iter().for_each(|l| t.line("lock_waits_total", &[("lock", l.name)], l.waits));
-    t.head("lock_wait_seconds_total", "counter", "The sum of those waits.");
+    t.head("lock_wait_seconds_total", "counter", "Total time of those waits.");
     locks.iter().for_each(|l| t.line("lock_wait_seconds_total", &[("lock", l.name)], l.waited.as_secs_f64()));
     t.head("read_path_lock_waits_total", "counter", "Waits of readers; anything but 0 is a defect (R1).");
     locks
@@ -363,11 +381,11 @@ fn threads(t: &mut Text) {
         .for_each(|l| t.line("read_path_lock_waits_total", &[("lock", l.name)], l.read_path_lock_waits));
     t.counter(
         "read_major_faults_total",
-        "Times that a thread which answers reads waited for the disk because memory that it touched was not there.",
+        "Times that a thread that answers reads waited for the disk because of a major page fault.",
         vfs::read_major_faults(),
     );
     let beats = vfs::heartbeat::heartbeats();
-    t.head("thread_busy_seconds", "gauge", "How long a serving thread's present turn takes so far.");
+    t.head("thread_busy_seconds", "gauge", "Duration of the current turn of a serving thread.");
     for beat in &beats {
         let busy = beat.busy_for.unwrap_or_default().as_secs_f64();
         t.line("thread_busy_seconds", &[("thread", &beat.name), ("class", beat.class)], busy);

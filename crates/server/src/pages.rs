@@ -81,7 +81,7 @@ fn look_up(app: &App, parts: &Parts, peer: Peer) -> Option<PageResult> {
 
 /// Answers requests between the start and the end of the first rendering.
 fn rendering_response() -> Response {
-    const TEXT: &str = "The pages of this site are being made. Come again in a moment.\n";
+    const TEXT: &str = "The pages of this site are being made. Try again in a moment.\n";
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8")),
         (header::RETRY_AFTER, HeaderValue::from_static("1")),

@@ -56,7 +56,7 @@ impl Partition {
                 let decoded = percent_decode_str(text).decode_utf8();
                 decoded
                     .map(String::from)
-                    .map_err(|_| fault(format!("`{}` is no UTF-8", name::printable(text))))
+                    .map_err(|_| fault(format!("`{}` is not UTF-8", name::printable(text))))
             };
             let (field, value) = text.split_once('=').ok_or_else(|| {
                 fault(format!("`partition` is name=value, `{}` was given", name::printable(text)))

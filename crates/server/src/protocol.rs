@@ -51,7 +51,7 @@ pub fn refuse_ambiguous(uri: &Uri, version: Version, headers: &HeaderMap) -> Res
     match (codings.next(), codings.next()) {
         (None, _) => Ok(()),
         (Some(value), None) if is_chunked(value) => Ok(()),
-        _ => Err(Error::invalid("Transfer-Encoding is anything but one `chunked`")
+        _ => Err(Error::invalid("Transfer-Encoding is not exactly one `chunked`")
             .hint("send `Transfer-Encoding: chunked` once, or Content-Length")
             .into()),
     }
@@ -75,11 +75,13 @@ pub fn replacement_of(bytes: &[u8]) -> Option<Vec<u8>> {
         "431" => (
             "too_large",
             "the request's line and headers are too long, or too many",
-            "send at most 64 headers, of 64 KiB together with the line; what is longer belongs into the body",
+            "send at most 64 headers, of 64 KiB together with the line; send longer values in the body",
         ),
-        _ => {
-            ("invalid", "the request is no HTTP/1.1", "send a request line and headers as RFC 9112 has them")
-        }
+        _ => (
+            "invalid",
+            "the request is not HTTP/1.1",
+            "send a request line and headers as RFC 9112 defines them",
+        ),
     };
     let body = json!({ "error": { "code": code, "message": message, "hint": hint } }).to_string() + "\n";
     let head = format!(

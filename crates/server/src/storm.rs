@@ -256,7 +256,7 @@ fn follow(mut child: Child, output: ChildStdout, settings: &StormSettings, last:
     }
     if last.state == State::Failed && last.error.is_null() {
         let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        last.error = json!({ "message": format!("the storm ended before its end: {how}") });
+        last.error = json!({ "message": format!("the process of the storm ended early: {how}") });
     }
 }
 

@@ -254,7 +254,7 @@ fn nothing_can_be_written() {
             assert!(why.contains("forbidden") || why.contains("invalid"), "{statement}: {why}");
         }
         let why = client.refused("sql", json!({"sql": "DELETE FROM orders"})).await;
-        assert!(why.starts_with("forbidden: DELETE writes, and here is only read"), "{why}");
+        assert!(why.starts_with("forbidden: DELETE writes, but only reads are allowed here"), "{why}");
         // EXPLAIN of a write is allowed.
         client.get("sql", json!({"sql": "EXPLAIN DELETE FROM orders"})).await;
         let rows = client.get("sql", json!({"sql": "SELECT count(*), sum(price) FROM orders"})).await;
@@ -283,7 +283,7 @@ fn mistakes_are_told_with_their_cure() {
             ("get", json!({"note": "nothing.md"}), "there is no note `nothing.md`"),
             ("get", json!({"note": "dairy.md"}), "did you mean `diary.md`?"),
             ("sql", json!({"sql": "SELECT 1", "rows_max": "x"}), "a whole number from 0 on expected"),
-            ("get", json!({"table": "orders", "key": {"a": 1}}), "one row is wanted"),
+            ("get", json!({"table": "orders", "key": {"a": 1}}), "`get` reads exactly one row"),
             ("tables", json!({"name": "nothing"}), "there is no table `nothing`"),
             ("ask", json!({"question": " "}), "there is no question"),
             ("ask", json!({"question": "rain?", "sources": ["weather"]}), "no source `weather`"),

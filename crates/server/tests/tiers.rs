@@ -237,7 +237,10 @@ fn tables_that_cannot_be_evicted_are_refused_with_advice() {
             r#""indexes":[{"kind":"column","columns":["k"],"unique":true}],"retention":{"hot":{"bytes":1}}"#,
             "unique index",
         ),
-        (r#""ttl":5,"retention":{"hot":{"bytes":1},"expire":6}"#, "say the same, and differ"),
+        (
+            r#""ttl":5,"retention":{"hot":{"bytes":1},"expire":6}"#,
+            "are the same setting, but their values differ",
+        ),
     ]
     .into_iter()
     .enumerate()

@@ -143,7 +143,7 @@ impl Call<'_> {
             return Err(too_long("name the columns to show as `fields`, or ask for fewer rows"));
         }
         let answer: Json = serde_json::from_slice(&bytes)
-            .map_err(|e| Error::internal(format!("an answer is no JSON: {e}")))?;
+            .map_err(|e| Error::internal(format!("an answer is not JSON: {e}")))?;
         Ok(ToolAnswer::json(answer))
     }
 
@@ -174,7 +174,7 @@ impl Call<'_> {
         }
         text.push(b']');
         let list: Json =
-            serde_json::from_slice(&text).map_err(|e| Error::internal(format!("rows are no JSON: {e}")))?;
+            serde_json::from_slice(&text).map_err(|e| Error::internal(format!("rows are not JSON: {e}")))?;
         let lsn = rows.lsn().0;
         Ok(ToolAnswer::json(
             json!({ "columns": columns, "rows": list, "count": count, "truncated": rows.truncated(), "lsn": lsn }),
@@ -200,7 +200,8 @@ impl Call<'_> {
 
     pub async fn get(&self, arguments: JsonObject) -> Result<ToolAnswer> {
         let arguments: GetArguments = read_arguments(arguments)?;
-        let usage = || Error::invalid("one row is wanted").hint("give `table` and `key`, or `note`");
+        let usage =
+            || Error::invalid("`get` reads exactly one row").hint("give `table` and `key`, or `note`");
         let is_note = arguments.note.is_some();
         let (table, key) = match arguments {
             GetArguments { note: Some(path), table: None, key: None } => {
@@ -252,7 +253,7 @@ impl Call<'_> {
                 return Err(too_long("read it with `sql`, column by column"));
             }
             let row: Json = serde_json::from_slice(&text)
-                .map_err(|e| Error::internal(format!("a row is no JSON: {e}")))?;
+                .map_err(|e| Error::internal(format!("a row is not JSON: {e}")))?;
             Ok(json!({ "table": name::short_table_name(&def.name), "row": row, "lsn": lsn }))
         };
         // This runs on a work thread, because a filter reads a column of the whole table.

@@ -59,10 +59,7 @@ pub async fn answer(app: &App, words: String, headers: &HeaderMap) -> Response {
         Err(error) if error.kind() == Kind::Busy => return Failure::from(error).into_response(),
         Err(error) => {
             let status = Failure::from(error).status();
-            (
-                status,
-                site.vault.notice_page(title, "The search has no answer just now. Try again in a moment."),
-            )
+            (status, site.vault.notice_page(title, "The search failed. Try again in a moment."))
         }
     };
     let mut response = page_response(&page, headers);

@@ -71,7 +71,7 @@ fn what_names_no_partition_is_refused_with_those_that_there_are() {
         ("land=de", "there is no partition field `land`"),
         ("at=2026-11-21", "there is no partition field `at`"),
         ("country=de/country=fr", "`country` is given twice"),
-        ("country=%ff", "`%ff` is no UTF-8"),
+        ("country=%ff", "`%ff` is not UTF-8"),
         ("at_day=21.11.2026", "`at_day` is a day as 2026-11-21, `21.11.2026` was given"),
         ("at_day=20778", "`at_day` is a day as 2026-11-21"),
         ("user_bucket_4=4", "`user_bucket_4` is a whole number below 4, `4` was given"),

@@ -81,8 +81,7 @@ impl Copies {
     async fn place(&self, places: &Arc<Semaphore>) -> CoreResult<OwnedSemaphorePermit> {
         let busy = || {
             self.refused.fetch_add(1, Relaxed);
-            Error::new(Kind::Busy, "as many copies as may be are under way")
-                .hint("send it again a little later")
+            Error::new(Kind::Busy, "too many copies are running").hint("send it again a little later")
         };
         match tokio::time::timeout(PLACE_WAIT, places.clone().acquire_owned()).await {
             Ok(Ok(place)) => Ok(place),
@@ -106,13 +105,13 @@ pub async fn copy(
     let (parts, body) = request.into_parts();
     let params: CopyQuery = input::query(&parts.uri)?;
     let Some(copy) = app.sql.parse_copy(&params.sql)? else {
-        return Err(Error::invalid("here is only COPY … FROM STDIN")
+        return Err(Error::invalid("only COPY … FROM STDIN is accepted here")
             .hint("send other statements to POST /v1/sql")
             .into());
     };
     let CopyDirection::From { table, .. } = &copy.direction else {
-        return Err(Error::invalid("rows that go out have another way")
-            .hint("send COPY … TO STDOUT to POST /v1/sql")
+        return Err(Error::invalid("COPY … TO STDOUT is not accepted here")
+            .hint("send it to POST /v1/sql")
             .into());
     };
     if let CopyEndpoint::File(_) = copy.endpoint {

@@ -49,8 +49,8 @@ pub async fn put(
     let last = snapshot.next_row().0 - 1;
     match (wanted.row, wanted.lsn) {
         (None, None) => {
-            return Err(Error::invalid("the cursor says neither `row` nor `lsn`")
-                .hint("`row` is the last row that was dealt with, `lsn` the last commit; 0 is the beginning")
+            return Err(Error::invalid("the cursor has neither `row` nor `lsn`")
+                .hint("`row` is the last row that was processed, `lsn` the last commit; 0 is the beginning")
                 .into());
         }
         (Some(row), _) if row > last => {

@@ -126,7 +126,7 @@ pub async fn put(
         let table = app.engine.view(&principal)?.table(&full_name)?;
         return Ok((status, json(&shown(&app, &table))).into_response());
     }
-    Err(Error::conflict("the table is being changed by others all the time").into())
+    Err(Error::conflict("other requests keep changing the table").into())
 }
 
 /// A time limit for retries after conflicts with other writers. After it the request is refused as a conflict.
@@ -202,7 +202,7 @@ fn evolve(def: &TableDef, wanted: &Definition) -> Result<Vec<Op>> {
             && key.iter().zip(def.key_columns()).all(|(wanted, column)| *wanted == column.name);
         if !same {
             let key: Vec<&str> = def.key_columns().map(|c| c.name.as_str()).collect();
-            let what = format!("the primary key is ({}) and stays so", key.join(", "));
+            let what = format!("the primary key is ({}) and cannot change", key.join(", "));
             return Err(differs(what, "make a new table and copy the rows").into());
         }
     }

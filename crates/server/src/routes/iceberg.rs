@@ -56,7 +56,7 @@ struct CatalogQuery {
 impl CatalogQuery {
     fn of(uri: &Uri) -> Result<CatalogQuery> {
         let asked = axum::extract::Query::<CatalogQuery>::try_from_uri(uri);
-        asked.map(|asked| asked.0).map_err(|_| Problem::bad("the query string does not fit"))
+        asked.map(|asked| asked.0).map_err(|_| Problem::bad("the query string is invalid"))
     }
 
     /// Parses a boolean parameter. A missing one is false.

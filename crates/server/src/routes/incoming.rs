@@ -65,7 +65,7 @@ impl WaitingClient {
     /// Fails once the client no longer waits.
     pub fn check(&self) -> Result<(), Error> {
         match self.0.strong_count() {
-            0 => Err(Error::new(Kind::Closed, "whoever sent the body is gone")),
+            0 => Err(Error::new(Kind::Closed, "the client that sent the body is gone")),
             _ => Ok(()),
         }
     }
@@ -136,7 +136,7 @@ impl Read for BodyReader {
             match self.pieces.blocking_recv() {
                 Some(BodyPiece::Data(data)) => self.piece = data,
                 Some(BodyPiece::End) => self.ended = true,
-                None => return Err(io::Error::other(Error::new(Kind::Closed, "the body ended half way"))),
+                None => return Err(io::Error::other(Error::new(Kind::Closed, "the body ended early"))),
             }
         }
         let count = self.piece.len().min(bytes.len());

@@ -137,9 +137,8 @@ fn standing(app: &Shared, table: &table::Snapshot) -> Option<engine::Materialize
 
 /// Returns the JSON of the lake's position and size. Paths are shown to admins only.
 fn position_json(position: &Position, principal: &Principal) -> Result<Json> {
-    let lake = position
-        .published::<Lake>()
-        .ok_or_else(|| Error::internal("what the lake has published is no lake"))?;
+    let lake =
+        position.published::<Lake>().ok_or_else(|| Error::internal("the lake published something else"))?;
     let mut shown = json!({
         // A snapshot id may exceed 2^53, so it is written as text.
         "snapshot_id": lake.snapshot_id().map(|id| id.to_string()),

@@ -87,7 +87,7 @@ fn kept_message(refused: &[otlp::RefusedRecord], table: &str) -> String {
 fn not_kept_message(refused: &[otlp::RefusedRecord], error: &Error) -> String {
     let first =
         refused.first().map_or_else(String::new, |of| format!("record {}: {}; ", of.record, of.reason));
-    format!("{first}none of the kind is kept: {}", error.message())
+    format!("{first}rejected records cannot be stored: {}", error.message())
 }
 
 impl ExportOutcome {

@@ -72,11 +72,9 @@ pub async fn range(
     let from = match &params.cursor {
         None => params.from,
         Some(_) if params.from.is_some() || params.since.is_some() => {
-            return Err(Error::invalid(
-                "`cursor` goes without `from` and `since`: it says itself where to begin",
-            )
-            .hint("follow `next` with `from=`, and without the cursor")
-            .into());
+            return Err(Error::invalid("`cursor` cannot be combined with `from` or `since`")
+                .hint("follow `next` with `from=`, and without the cursor")
+                .into());
         }
         Some(cursor) => Some(row_of(&root, snapshot.def(), cursor)?.next().0),
     };
@@ -89,7 +87,7 @@ pub async fn range(
                 Err(_) => text::parse_time(since),
             };
             Some(micros.ok_or_else(|| {
-                Error::invalid(format!("since `{}` is no time", name::printable(since)))
+                Error::invalid(format!("`since` is not a time: `{}`", name::printable(since)))
                     .hint("use 2026-11-21T08:06:51Z, or microseconds since 1970")
             })?)
         }
@@ -119,8 +117,8 @@ fn row_of(root: &engine::DatabaseRoot, table: &TableDef, cursor: &str) -> Result
     let _reading = vfs::read_path();
     let row = cursors::get(root, table, cursor)?.row;
     Ok(row.ok_or_else(|| {
-        Error::invalid(format!("the cursor `{cursor}` stands at an lsn and at no row"))
-            .hint("follow …/tail with it, or put it to a row")
+        Error::invalid(format!("the cursor `{cursor}` has an lsn and no row"))
+            .hint("use it with …/tail, or set its `row`")
     })?)
 }
 
@@ -330,7 +328,7 @@ pub fn find(snapshot: &table::Snapshot, key: &str) -> Result<Option<RowId>> {
     }
     let digits = key.bytes().all(|b| b.is_ascii_digit()).then_some(key);
     let row = digits.and_then(|digits| digits.parse().ok()).map(RowId).ok_or_else(|| {
-        Error::invalid(format!("`{}` is no row id", name::printable(key)))
+        Error::invalid(format!("`{}` is not a row id", name::printable(key)))
             .hint("the table has no primary key, so its rows are named by `_row_id`")
     })?;
     Ok(snapshot.is_live(row)?.then_some(row))

@@ -125,7 +125,7 @@ fn from_url(request: &Request<Body>) -> Result<SearchBody> {
 async fn from_body(app: &Shared, request: Request<Body>) -> Result<(SearchBody, RequestBody)> {
     let (parts, body) = request.into_parts();
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
-        return Err(Error::invalid("a POST says everything in its body")
+        return Err(Error::invalid("a POST to search takes no query string")
             .hint("use GET with a query string, or put it all into the JSON body")
             .into());
     }
@@ -161,8 +161,9 @@ fn to_request(table: Option<String>, asked: SearchBody) -> Result<query::search:
         let what = format!("a search has at most {NAMES_MAX} `{list}`, {sent} were sent");
         return Err(Error::new(Kind::TooLarge, what).into());
     }
-    let text =
-        asked.q.ok_or_else(|| Error::invalid("`q` is missing").hint("say what is sought: ?q=words"))?;
+    let text = asked
+        .q
+        .ok_or_else(|| Error::invalid("`q` is missing").hint("give the words to search for: ?q=words"))?;
     let number = |wanted: u64| usize::try_from(wanted).unwrap_or(usize::MAX);
     Ok(query::search::Request {
         tables: table.map_or(asked.tables, |table| vec![table]),

@@ -57,7 +57,7 @@ pub async fn tail(
     let began = match &params.cursor {
         None => params.after,
         Some(_) if params.after.is_some() => {
-            return Err(Error::invalid("`cursor` goes without `after`: it says itself where to begin").into());
+            return Err(Error::invalid("`cursor` cannot be combined with `after`").into());
         }
         Some(cursor) => Some(lsn_of(&root, snapshot.def(), cursor)?),
     };
@@ -103,8 +103,8 @@ fn lsn_of(root: &DatabaseRoot, table: &TableDef, cursor: &str) -> Result<u64> {
     let _reading = vfs::read_path();
     let lsn = cursors::get(root, table, cursor)?.lsn;
     let lsn = lsn.ok_or_else(|| {
-        Error::invalid(format!("the cursor `{cursor}` stands at a row and at no lsn"))
-            .hint("read …/rows with it, or put it to an lsn")
+        Error::invalid(format!("the cursor `{cursor}` has a row and no lsn"))
+            .hint("use it with …/rows, or set its `lsn`")
     });
     Ok(lsn?.0)
 }
@@ -114,6 +114,6 @@ fn last_event(headers: &HeaderMap) -> Result<Option<u64>> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     let lsn = id.to_str().ok().and_then(|id| id.trim().parse().ok());
     Ok(Some(lsn.ok_or_else(|| {
-        Error::invalid("Last-Event-ID is no lsn").hint("send the `id` of the last event that came")
+        Error::invalid("Last-Event-ID is not an lsn").hint("send the `id` of the last event that came")
     })?))
 }

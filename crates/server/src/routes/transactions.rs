@@ -267,7 +267,7 @@ async fn run(
 }
 
 fn to_note(answers: &[OpAnswer]) -> CoreResult<String> {
-    serde_json::to_string(answers).map_err(|e| Error::internal(format!("an answer that is no JSON: {e}")))
+    serde_json::to_string(answers).map_err(|e| Error::internal(format!("an answer that is not JSON: {e}")))
 }
 
 fn answer(answers: Vec<OpAnswer>, outcome: &TransactionOutcome, started: Instant) -> Response {
@@ -364,7 +364,7 @@ fn deleted(def: &TableDef, keys: &[&RawValue]) -> CoreResult<Op> {
     if !def.is_keyed() {
         let row = |key: &RawValue| {
             key.get().parse().map(RowId).map_err(|_| {
-                Error::invalid(format!("`{}` is no row id", name::printable(key.get())))
+                Error::invalid(format!("`{}` is not a row id", name::printable(key.get())))
                     .with("table", name::short_table_name(&def.name))
                     .hint("rows of a table without a primary key are named by their row ids")
             })
@@ -407,8 +407,8 @@ async fn statement(
         Answer::Done(done) => Ok(OpResult::Statement { kind: done.kind.name(), count: done.count }),
         Answer::Rows(rows) if rows.is_returned() => returned(rows, budget).await.map(OpResult::Returned),
         Answer::Rows(_) => {
-            Err(Error::invalid("a query has no place here: what it finds would be told nobody")
-                .hint("operations write; POST /v1/sql reads"))
+            Err(Error::invalid("a query is not allowed here, because its rows would not be returned")
+                .hint("read with POST /v1/sql"))
         }
     }
 }
@@ -437,7 +437,7 @@ async fn returned(mut rows: AnswerRows, budget: &mut ReturningBudget) -> CoreRes
     budget.rows = budget.rows.saturating_sub(count);
     budget.bytes -= text.len().min(budget.bytes);
     let rows = serde_json::from_slice(&text)
-        .map_err(|e| Error::internal(format!("rows that were returned are no JSON: {e}")))?;
+        .map_err(|e| Error::internal(format!("returned rows are not JSON: {e}")))?;
     Ok(Returned { columns, rows, count })
 }
 

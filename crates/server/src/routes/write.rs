@@ -377,7 +377,7 @@ fn parse_head(uri: &http::Uri, headers: &HeaderMap, table: &str, asker: &Admitte
         _ => return Err(Error::invalid("If-None-Match takes `*` only, and not beside If-Match").into()),
     };
     if params.mode.is_some() && !matches!(condition, Condition::None) {
-        return Err(Error::invalid("`mode` and If-Match or If-None-Match cannot both decide").into());
+        return Err(Error::invalid("`mode` cannot be combined with If-Match or If-None-Match").into());
     }
     let query = uri.query().unwrap_or("");
     let distinct = format!("{query}\n{media:?}\n{condition:?}");
@@ -400,14 +400,14 @@ fn parse_head(uri: &http::Uri, headers: &HeaderMap, table: &str, asker: &Admitte
 
 fn no_key_in_memory() -> Failure {
     Error::invalid("`ack=memory` and Idempotency-Key exclude each other")
-        .hint("what may be lost has no answer to be remembered: leave one of them out")
+        .hint("an answer about rows that may be lost cannot be stored: leave one of them out")
         .into()
 }
 
 pub fn version_of(header: &str) -> Result<RowId> {
     let digits = header.trim().trim_matches('"');
     digits.parse().map(RowId).map_err(|_| {
-        Error::invalid(format!("If-Match: `{}` is no row id", name::printable(header)))
+        Error::invalid(format!("If-Match: `{}` is not a row id", name::printable(header)))
             .hint("send the ETag that the row was read with")
             .into()
     })

@@ -173,10 +173,10 @@ fn reading_begins_after_the_cursor_and_does_not_move_it() {
     assert_eq!(put(&running, path, r#"{"row":5}"#, &[]).status, 200);
     assert_eq!(running.ask("GET", "/v1/tables/t/rows?cursor=c", "").json()["rows"], json!([]));
     let refused = running.ask("GET", "/v1/tables/t/tail?cursor=c", "");
-    assert!(refused.error().1.contains("stands at a row and at no lsn"), "{}", refused.text());
+    assert!(refused.error().1.contains("has a row and no lsn"), "{}", refused.text());
     assert_eq!(put(&running, path, r#"{"lsn":0}"#, &[]).status, 200);
     let refused = running.ask("GET", "/v1/tables/t/rows?cursor=c", "");
-    assert!(refused.error().1.contains("stands at an lsn and at no row"), "{}", refused.text());
+    assert!(refused.error().1.contains("has an lsn and no row"), "{}", refused.text());
 }
 
 #[test]
@@ -187,15 +187,15 @@ fn a_cursor_that_makes_no_sense_is_refused() {
     let good = r#"{"row":1}"#;
     let long = "x".repeat(129);
     for (name, body, status, why) in [
-        (long.as_str(), good, 400, "is no name of a cursor"),
-        ("a%20b", good, 400, "`a b` is no name of a cursor"),
-        ("a%2Fb", good, 400, "`a/b` is no name of a cursor"),
-        ("%2E%2E", good, 400, "`..` is no name of a cursor"),
-        ("a%00", good, 400, "is no name of a cursor"),
-        ("c", "", 400, "the body is no cursor"),
-        ("c", "{", 400, "the body is no cursor"),
-        ("c", "{}", 400, "the cursor says neither `row` nor `lsn`"),
-        ("c", "[1]", 400, "the body is no cursor"),
+        (long.as_str(), good, 400, "is not a valid cursor name"),
+        ("a%20b", good, 400, "`a b` is not a valid cursor name"),
+        ("a%2Fb", good, 400, "`a/b` is not a valid cursor name"),
+        ("%2E%2E", good, 400, "`..` is not a valid cursor name"),
+        ("a%00", good, 400, "is not a valid cursor name"),
+        ("c", "", 400, "the body is not a valid cursor"),
+        ("c", "{", 400, "the body is not a valid cursor"),
+        ("c", "{}", 400, "the cursor has neither `row` nor `lsn`"),
+        ("c", "[1]", 400, "the body is not a valid cursor"),
         ("c", r#"{"row":-1}"#, 400, "a whole number from 0 on expected"),
         ("c", r#"{"row":1.5}"#, 400, "a whole number from 0 on expected"),
         ("c", r#"{"row":"1"}"#, 400, "a whole number from 0 on expected"),

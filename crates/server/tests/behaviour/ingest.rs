@@ -406,7 +406,7 @@ fn an_error_in_a_later_piece_keeps_the_committed_rows_and_reports_their_number()
             answer.json()["error"]["hint"]
                 .as_str()
                 .unwrap()
-                .ends_with("those before are there: send the rest")
+                .ends_with("the rows before are committed: send the rest")
         );
         // The committed rows are a prefix without gaps.
         let found = sql(&running, &format!("SELECT count(*), max(n) FROM t{at}"));

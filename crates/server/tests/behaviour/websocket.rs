@@ -264,7 +264,7 @@ fn an_invalid_handshake_is_refused() {
     ] {
         let answer = running.client().ask("GET", path, &headers, b"");
         assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{headers:?}");
-        assert!(answer.error().1.contains("this is no WebSocket's handshake"), "{}", answer.text());
+        assert!(answer.error().1.contains("this is not a WebSocket handshake"), "{}", answer.text());
     }
     let answer = running.client().ask("GET", path, &HANDSHAKE, b"body");
     assert_eq!((answer.status, answer.error().0.as_str()), (400, "invalid"), "{}", answer.text());

@@ -95,7 +95,7 @@ fn check_part(part: &str) -> Result<()> {
         Ok(())
     } else {
         Err(Problem::bad(format!(
-            "`{}` is no name: it has 1 to {PART_CHARS_MAX} characters, none of them a dot or a control character",
+            "`{}` is not a valid name: a name has 1 to {PART_CHARS_MAX} characters, none of them a dot or a control character",
             name::printable(part)
         )))
     }

@@ -123,7 +123,7 @@ impl Catalog {
                 }
                 if is_default(namespace) {
                     return Err(Problem::bad(format!(
-                        "the namespace {} is always there",
+                        "the namespace {} cannot be dropped",
                         display_namespace(namespace)
                     )));
                 }

@@ -99,7 +99,7 @@ impl Catalog {
         let result = match tokio::time::timeout(LOOK_MAX, &mut outcome).await {
             Ok(result) => result.ok(),
             Err(_) if offered.withdraw() => {
-                return Err(Error::new(Kind::Busy, "the lake has not come to it").into());
+                return Err(Error::new(Kind::Busy, "the lake has not processed the commit").into());
             }
             // The outcome may have arrived just now.
             Err(_) => outcome.try_recv().ok(),
@@ -115,7 +115,7 @@ impl Catalog {
             Some(ReplacementOutcome::Refused(error)) => Err(refused(ident, error)),
             Some(ReplacementOutcome::Unknown(error)) => Err(Problem::unknown(&error)),
             None => {
-                Err(Problem::unknown(&Error::new(Kind::Timeout, "the lake has not said what became of it")))
+                Err(Problem::unknown(&Error::new(Kind::Timeout, "the lake has not reported the outcome")))
             }
         }
     }

@@ -75,8 +75,8 @@ impl Problem {
 
     /// Makes the answer to a commit whose outcome is unknown. Clients then keep the files that it names.
     pub fn unknown(error: &Error) -> Problem {
-        tracing::warn!(%error, "nobody knows whether a commit to the catalog happened");
-        let message = format!("nobody knows whether the commit happened: {}", error.kind().name());
+        tracing::warn!(%error, "it is unknown whether a commit to the catalog happened");
+        let message = format!("it is unknown whether the commit happened: {}", error.kind().name());
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "CommitStateUnknownException", message)
     }
 }

@@ -100,7 +100,7 @@ impl Catalog {
                 return Err(error.into());
             }
         }
-        Err(Problem::conflict("others changed the catalog again and again at the same moment"))
+        Err(Problem::conflict("other requests kept changing the catalog"))
     }
 
     /// Refuses a location that is not allowed for this name, or that equals, contains or lies in the location of another table or
@@ -119,7 +119,7 @@ impl Catalog {
             if is_other && lake::catalog::overlaps(&entry.location, location) {
                 return Err(if entry.ident().is_visible(principal) {
                     Problem::bad(format!(
-                        "the location `{}` is, holds or lies in that of another table",
+                        "the location `{}` equals, contains or lies in that of another table",
                         name::printable(location)
                     ))
                 } else {
@@ -176,7 +176,7 @@ impl Catalog {
         loop {
             if let Some(position) = self.engine.root().derived(lake::NAME, id) {
                 let lake = position.published::<lake::Lake>();
-                return Ok(lake.ok_or_else(|| Error::internal("what the lake has published is no lake"))?);
+                return Ok(lake.ok_or_else(|| Error::internal("the lake published something else"))?);
             }
             if begun.elapsed() > LAKE_WAIT {
                 return Err(Error::new(Kind::Busy, "the table has not landed in the lake yet").into());

@@ -235,7 +235,7 @@ impl Catalog {
         let path = self.store.path_for_new(&ident.namespace, metadata_location, sees_all(principal))?;
         if !metadata_location.ends_with(".metadata.json") {
             return Err(Problem::bad(format!(
-                "`{}` is no metadata file",
+                "`{}` is not a metadata file",
                 name::printable(metadata_location)
             )));
         }

@@ -80,9 +80,12 @@ pub async fn erase(
     let found = view.table(&table)?;
     let lsn = match params.lsn.map(Lsn) {
         Some(lsn) if lsn > view.lsn() => {
-            return Err(Error::invalid(format!("lsn {lsn} is none yet: the newest is {}", view.lsn()))
-                .hint("leave `lsn` out to erase what was deleted so far")
-                .into());
+            return Err(Error::invalid(format!(
+                "lsn {lsn} does not exist yet; the newest is {}",
+                view.lsn()
+            ))
+            .hint("leave `lsn` out to erase what was deleted so far")
+            .into());
         }
         // Commits after the table's last change did not touch it. Background work on the table counts as a change.
         lsn => lsn.unwrap_or(found.lsn()).min(found.lsn()),
@@ -162,7 +165,7 @@ fn timeout_error(def: &TableDef, erasure: &TableErasure, deadline: Duration) -> 
     let indexes = match local.indexes_left.as_slice() {
         [] => String::new(),
         left => format!(
-            ", what the {} index is made of is written anew or held by a reader",
+            ", files of the {} index are being rewritten or are held by a reader",
             left.join(" and the ")
         ),
     };
@@ -173,13 +176,13 @@ fn timeout_error(def: &TableDef, erasure: &TableErasure, deadline: Duration) -> 
     };
     let held = match local.segments_held {
         0 => String::new(),
-        n => format!(", {n} replaced are held by a reader or wait for a manifest"),
+        n => format!(", {n} replaced ones are held by a reader or wait for a manifest"),
     };
     let table = name::short_table_name(&def.name);
     let rewritten = local.segments_rewritten;
     Error::new(Kind::Timeout, format!("`{table}` is not erased after {} ms", deadline.as_millis())).hint(
         format!(
-            "it goes on: {rewritten} segments written anew{held}{indexes}{lake}; ask again with lsn={} to hear of it",
+            "it goes on: {rewritten} segments rewritten{held}{indexes}{lake}; ask again with lsn={} for the result",
             erasure.lsn
         ),
     )

@@ -138,7 +138,7 @@ impl FeedEncoder for Messages {
             let message = rest.split_to(end - from);
             from = end;
             let text = Utf8Bytes::try_from(message);
-            messages.push(text.map_err(|e| Error::internal(format!("JSON that is no UTF-8: {e}")))?);
+            messages.push(text.map_err(|e| Error::internal(format!("JSON that is not UTF-8: {e}")))?);
         }
         Ok(messages)
     }

@@ -39,16 +39,16 @@ const REASON_BYTES_MAX: usize = 123;
 pub async fn open(request: Request<Body>, feed: Feed) -> Result<Response> {
     let (mut parts, _) = request.into_parts();
     let connection = parts.extensions.get::<Arc<Connection>>().expect("set for each request").clone();
-    let refuse = |why: String| Failure::from(Error::invalid(why).hint("RFC 6455 has the handshake"));
+    let refuse = |why: String| Failure::from(Error::invalid(why).hint("RFC 6455 defines the handshake"));
     if connection.is_stream() {
         let hint = "open a WebSocket over HTTP/1.1; over HTTP/2 the feed comes as server-sent events";
         return Err(Error::invalid("a WebSocket is not opened over HTTP/2").hint(hint).into());
     }
     if connection.unread.load(Relaxed) {
-        return Err(refuse("a WebSocket's handshake has no body".to_owned()));
+        return Err(refuse("a WebSocket handshake has no body".to_owned()));
     }
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
-    let upgrade = upgrade.map_err(|e| refuse(format!("this is no WebSocket's handshake: {e}")))?;
+    let upgrade = upgrade.map_err(|e| refuse(format!("this is not a WebSocket handshake: {e}")))?;
     let mut response = upgrade
         .max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX)
@@ -142,7 +142,7 @@ async fn follow(socket: &mut WebSocket, feed: Feed) -> FeedEnd {
             message = socket.recv() => match message {
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => last_heard = Instant::now(),
                 Some(Ok(Message::Text(_) | Message::Binary(_))) => {
-                    let reason = "the feed takes no messages; ask for it anew with another `after`";
+                    let reason = "the feed takes no messages; open a new one with another `after`";
                     return FeedEnd::Close(close_code::UNSUPPORTED, reason.to_owned());
                 }
                 Some(Ok(Message::Close(_))) | None => return FeedEnd::ClientGone,

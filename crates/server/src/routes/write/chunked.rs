@@ -84,7 +84,7 @@ fn check(head: &Head) -> Result<()> {
     let refused = |what: &str, hint: &str| Err(Error::invalid(what).hint(hint).into());
     if head.idempotency.is_some() {
         return refused(
-            "a body in pieces is several commits, and an Idempotency-Key holds for one",
+            "a chunked body becomes several commits, but an Idempotency-Key is for one",
             "send pieces of your own, each with its key, or give the table a primary key: an upsert may be repeated",
         );
     }
@@ -92,7 +92,7 @@ fn check(head: &Head) -> Result<()> {
         return refused("`ack=memory` and `chunked=true` exclude each other", "leave one of them out");
     }
     if let Condition::Version(_) = head.options.condition {
-        return refused("If-Match goes with one row", "leave `chunked=true` out");
+        return refused("If-Match applies to one row", "leave `chunked=true` out");
     }
     Ok(())
 }
@@ -308,6 +308,6 @@ mod tests {
         let said = "16 MiB of rows or less become more than 64 commits in this table";
         assert_eq!(done, Err(said.to_owned()));
         let (commits, done) = write(2, 3);
-        assert_eq!((commits.len(), done), (3, Err("whoever sent the body is gone".to_owned())));
+        assert_eq!((commits.len(), done), (3, Err("the client that sent the body is gone".to_owned())));
     }
 }

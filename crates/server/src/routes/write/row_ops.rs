@@ -178,7 +178,9 @@ fn mode(options: WriteOptions, def: Option<&TableDef>, full_name: &str, rows: us
                 return Err(no_key("If-Match"));
             }
             if rows != 1 {
-                return Err(Error::invalid(format!("If-Match goes with one row, the body has {rows}")).into());
+                return Err(
+                    Error::invalid(format!("If-Match applies to one row, but the body has {rows}")).into()
+                );
             }
             Mode::CompareAndSet(vec![Some(row)])
         }

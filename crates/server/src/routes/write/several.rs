@@ -179,9 +179,11 @@ fn parse_head(uri: &Uri, headers: &HeaderMap, asker: &Admitted) -> Result<Head> 
     }
     for other in [header::IF_MATCH, header::IF_NONE_MATCH] {
         if headers.contains_key(&other) {
-            return Err(Error::invalid(format!("`{other}` speaks of one table, and here are several"))
-                .hint("send the rows to POST /v1/tables/{table}/rows, or use POST /v1/transactions")
-                .into());
+            return Err(Error::invalid(format!(
+                "`{other}` applies to one table, but this request has several"
+            ))
+            .hint("send the rows to POST /v1/tables/{table}/rows, or use POST /v1/transactions")
+            .into());
         }
     }
     let idempotency = Key::of(headers, asker, "POST rows of tables")?;
