@@ -19,7 +19,7 @@ fn without_log(data: &Path) -> Error {
     if let Err(error) = refuse_backup(data) {
         return error;
     }
-    if engine::manifest::is_there(&env, data) {
+    if engine::manifest::exists(&env, data) {
         return Error::damaged(format!("{place} lacks its folder `log`, which holds the newest commits")).hint(
             format!(
                 "put it back, or restore a backup with `polynya restore BACKUP NEW_DIRECTORY`; `polynya doctor {place}` says what \

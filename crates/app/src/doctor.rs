@@ -114,7 +114,7 @@ pub fn examine(
         return examine_backup(env, dir, progress);
     }
     let has_log = exists("log")?;
-    if !has_log && !exists("tables")? && !manifest::is_there(env, dir) {
+    if !has_log && !exists("tables")? && !manifest::exists(env, dir) {
         return Err(Error::not_found(format!("{} is not a data directory of Polynya", dir.display()))
             .hint(other_directory_hint(dir)));
     }

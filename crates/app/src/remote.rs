@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use engine::backup::{Opened, Place, Source};
-use lake::objects::{Objects, Options, PART_BYTES, Use};
+use engine::backup::{BackupSource, BackupStore, SourceFile};
+use lake::objects::{Objects, Options, PART_BYTES, Purpose};
 use types::{Error, Result};
 use vfs::{Entry, Env};
 
@@ -46,22 +46,23 @@ impl Remote {
     /// Connects to the store. `owner` is the id of the database that is backed up; empty for a restore.
     pub fn connect(uri: &str, options: Options, owner: &str) -> Result<Remote> {
         let options = Options { call_max: Some(CALL_MAX), ..options };
-        Objects::connect(uri, &options, owner).map(|objects| Remote(objects.used_for(Use::Backup)))
+        Objects::connect(uri, &options, owner).map(|objects| Remote(objects.used_for(Purpose::Backup)))
     }
 }
 
-impl Source for Remote {
-    fn named(&self, name: &str) -> String {
-        self.0.named(name)
+impl BackupSource for Remote {
+    fn display_name(&self, name: &str) -> String {
+        self.0.uri_of(name)
     }
 
-    fn open(&self, name: &str) -> Result<Opened<'_>> {
+    fn open(&self, name: &str) -> Result<SourceFile<'_>> {
         let len = self.0.len(name)?;
-        let len =
-            len.ok_or_else(|| Error::not_found("there is no such object").with("object", self.named(name)))?;
+        let len = len.ok_or_else(|| {
+            Error::not_found("there is no such object").with("object", self.display_name(name))
+        })?;
         let name = name.to_owned();
         let read_at = move |buffer: &mut [u8], offset: u64| self.0.read_at(&name, buffer, offset);
-        Ok(Opened { len, block_bytes: PART_BYTES as u64, read_at: Box::new(read_at) })
+        Ok(SourceFile { len, block_bytes: PART_BYTES as u64, read_at: Box::new(read_at) })
     }
 
     fn is_begun(&self) -> Result<bool> {
@@ -78,12 +79,12 @@ impl Source for Remote {
     }
 }
 
-impl Place for Remote {
+impl BackupStore for Remote {
     fn claim(&self, env: &Env) -> Result<()> {
-        self.0.make_sure(env)
+        self.0.ensure_usable(env)
     }
 
-    fn is_own(&self, name: &str) -> bool {
+    fn is_claim_file(&self, name: &str) -> bool {
         self.0.is_own(name)
     }
 

@@ -3,7 +3,7 @@
 //!
 //! A thread of its own does it, so a folder that hangs holds up nothing else. The log is not trimmed above the archived
 //! position, up to a limit. Beyond the limit, and whenever the log itself finds no room, the log drops files and the archive
-//! has a gap. Gaps are reported by [`Archiving::gaps`] and by a restore that meets one.
+//! has a gap. Gaps are reported by [`ArchiveStatus::gaps`] and by a restore that meets one.
 //!
 //! Pieces lie in a folder named after the database's archive id. The id is made once in the directory of the database and is
 //! not copied by a backup: a restored database begins an archive of its own, so two histories never mix.
@@ -19,11 +19,11 @@ use commitlog::{ArchivePiece, Archiver, NextPiece};
 use types::{Error, Kind, Lsn, Result};
 use vfs::{Access, Condvar, Env, Mutex, Rank};
 
-use crate::backup::{Place, Sum, checksum};
+use crate::backup::{BackupStore, FileSum, checksum};
 use crate::inbox::{BackgroundEdit, Request};
 use crate::open;
 use crate::options::Options;
-use crate::shared::Shared;
+use crate::shared_state::Shared;
 
 /// Bytes of a piece at which it ends; a single frame may be longer.
 const PIECE_BYTES: usize = 8 << 20;
@@ -38,7 +38,7 @@ const PROBE_NAME: &str = "probe.tmp";
 
 /// State of the archive.
 #[derive(Clone, Debug)]
-pub struct Archiving {
+pub struct ArchiveStatus {
     /// Location of the pieces: a folder, or a name in a remote store.
     pub dir: PathBuf,
     /// Newest commit in the archive, which holds all commits before it too, except for gaps.
@@ -59,7 +59,7 @@ pub struct Archiving {
 /// State of the archive that the threads of a database share.
 pub(crate) struct Archive {
     pub id: u64,
-    to: To,
+    to: Destination,
     wait: Duration,
     signal: Mutex<Signal>,
     signalled: Condvar,
@@ -86,11 +86,11 @@ impl Archive {
     pub fn open(env: &Env, data: &Path, options: &Options) -> Result<Option<Archive>> {
         let wait = options.archive_wait;
         let id = |env| archive_id(env, data);
-        let (id, to) = match (&options.archive_place, &options.archive) {
-            (Some(place), _) => id(env).map(|id| (id, To::Place(place.clone(), folder(id))))?,
+        let (id, to) = match (&options.archive_store, &options.archive) {
+            (Some(store), _) => id(env).map(|id| (id, Destination::Store(store.clone(), folder(id))))?,
             (None, Some(dir)) => {
                 check_folder(env, data, dir)?;
-                id(env).map(|id| (id, To::Folder(dir.join(folder(id)))))?
+                id(env).map(|id| (id, Destination::Folder(dir.join(folder(id)))))?
             }
             (None, None) => return Ok(None),
         };
@@ -131,9 +131,9 @@ impl Archive {
         self.signalled.notify_one();
     }
 
-    pub fn status(&self, files_waiting: u64) -> Archiving {
-        Archiving {
-            dir: self.to.named().into(),
+    pub fn status(&self, files_waiting: u64) -> ArchiveStatus {
+        ArchiveStatus {
+            dir: self.to.display_name().into(),
             lsn: Lsn(self.lsn.load(Ordering::Acquire)),
             files_waiting,
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -170,18 +170,18 @@ impl Archive {
 }
 
 /// The destination of the pieces.
-enum To {
+enum Destination {
     /// A folder of this database in the archive's folder.
     Folder(PathBuf),
     /// A folder of this name in a remote store.
-    Place(Arc<dyn Place>, String),
+    Store(Arc<dyn BackupStore>, String),
 }
 
-impl To {
-    fn named(&self) -> String {
+impl Destination {
+    fn display_name(&self) -> String {
         match self {
-            To::Folder(dir) => dir.display().to_string(),
-            To::Place(place, dir) => place.named(dir),
+            Destination::Folder(dir) => dir.display().to_string(),
+            Destination::Store(store, dir) => store.display_name(dir),
         }
     }
 
@@ -189,17 +189,17 @@ impl To {
     /// incomplete is removed first.
     fn last(&self, env: &Env, doubtful: &mut Option<String>) -> Result<Option<Lsn>> {
         let entries = match self {
-            To::Folder(dir) => {
+            Destination::Folder(dir) => {
                 open::make_dir(env, dir).map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
                 probe(env, dir)?;
                 env.disk.list(dir).map_err(|e| Error::io(format!("listing {}", dir.display()), e))?
             }
-            To::Place(place, dir) => {
+            Destination::Store(store, dir) => {
                 if let Some(name) = doubtful.as_ref() {
-                    place.remove(name)?;
+                    store.remove(name)?;
                 }
                 *doubtful = None;
-                place.list(dir)?
+                store.list(dir)?
             }
         };
         Ok(pieces(entries).into_iter().map(|(_, last, _)| last).max())
@@ -207,11 +207,11 @@ impl To {
 
     fn store(&self, env: &Env, piece: &ArchivePiece, doubtful: &mut Option<String>) -> Result<()> {
         match self {
-            To::Folder(dir) => store(env, dir, piece),
-            To::Place(place, dir) => {
+            Destination::Folder(dir) => store(env, dir, piece),
+            Destination::Store(store, dir) => {
                 let name = format!("{dir}/{}", piece.name());
                 *doubtful = Some(name.clone());
-                let sent = send(place.as_ref(), &name, piece);
+                let sent = send(store.as_ref(), &name, piece);
                 // A piece that another database put there is left alone.
                 if sent.as_ref().map_or_else(|error| error.kind() == Kind::Conflict, |()| true) {
                     *doubtful = None;
@@ -238,13 +238,13 @@ fn check_folder(env: &Env, data: &Path, dir: &Path) -> Result<()> {
 }
 
 /// Runs the archive's thread until the database closes.
-pub(crate) fn run(shared: &Shared, archive: &Archive, mut keeper: Keeper) {
+pub(crate) fn run(shared: &Shared, archive: &Archive, mut writer: ArchiveWriter) {
     let mut delay: Option<Duration> = None;
     // The first step runs at once, so that a folder that cannot be written to is reported before there is anything to write.
     let mut goes_on = true;
     loop {
         let outcome = loop {
-            match keeper.step(shared, archive) {
+            match writer.step(shared, archive) {
                 Ok(true) => {}
                 Ok(false) => break Ok(()),
                 Err(error) => break Err(error),
@@ -262,7 +262,7 @@ pub(crate) fn run(shared: &Shared, archive: &Archive, mut keeper: Keeper) {
 }
 
 /// Position of the archive, and its writer.
-pub(crate) struct Keeper {
+pub(crate) struct ArchiveWriter {
     archiver: Archiver,
     /// True once the contents of the archive are known.
     opened: bool,
@@ -270,9 +270,9 @@ pub(crate) struct Keeper {
     doubtful: Option<String>,
 }
 
-impl Keeper {
+impl ArchiveWriter {
     pub fn new(shared: &Shared) -> Self {
-        Keeper { archiver: shared.preallocator.archiver(), opened: false, doubtful: None }
+        ArchiveWriter { archiver: shared.preallocator.archiver(), opened: false, doubtful: None }
     }
 
     /// Archives one piece; returns false if there is none. A failure is logged and retried by the next call.
@@ -284,7 +284,7 @@ impl Keeper {
         // Logged once each, although the step is retried again and again.
         match (&before, &outcome) {
             (None, Err(error)) => tracing::warn!("the log is not archived: {error}"),
-            (Some(_), Ok(_)) => tracing::info!("the log is archived again in {}", archive.to.named()),
+            (Some(_), Ok(_)) => tracing::info!("the log is archived again in {}", archive.to.display_name()),
             _ => {}
         }
         outcome
@@ -323,7 +323,7 @@ impl Keeper {
                 "the archive holds commits up to lsn {}, this database has {durable}: another one writes to it",
                 next.0 - 1
             ))
-            .with("archive", archive.to.named())
+            .with("archive", archive.to.display_name())
             .hint(format!("remove `{ID_NAME}` from the directory of the copy, so that it gets an archive of its own")));
         }
         self.archiver.seek(next);
@@ -363,24 +363,24 @@ pub(crate) fn pieces(entries: Vec<vfs::Entry>) -> Vec<(Lsn, Lsn, String)> {
 }
 
 /// Stores a piece under an unused name, and verifies it by reading it back.
-fn send(place: &dyn Place, name: &str, piece: &ArchivePiece) -> Result<()> {
+fn send(store: &dyn BackupStore, name: &str, piece: &ArchivePiece) -> Result<()> {
     let goes_on = "writes go on; the archive goes on by itself once it can be written to";
-    place.put_new(name, &piece.bytes).map_err(|error| match error.kind() {
+    store.put_new(name, &piece.bytes).map_err(|error| match error.kind() {
         Kind::Exists => Error::conflict("the archive holds other commits of the same numbers")
-            .with("archive", place.named(name))
+            .with("archive", store.display_name(name))
             .hint(format!(
                 "another database writes to it: remove `{ID_NAME}` from the directory of the copy"
             )),
         _ if error.hint_text().is_none() => error.hint(goes_on),
         _ => error,
     })?;
-    let sent = Sum::of(&piece.bytes);
-    if checksum(place, name, sent.bytes, &mut |_| Ok(()))? == Some(sent) {
+    let sent = FileSum::of(&piece.bytes);
+    if checksum(store, name, sent.bytes, &mut |_| Ok(()))? == Some(sent) {
         return Ok(());
     }
     let source =
         std::io::Error::new(std::io::ErrorKind::InvalidData, "what is read back is not what was sent");
-    Err(Error::io(format!("archiving {}", place.named(name)), source).hint(goes_on))
+    Err(Error::io(format!("archiving {}", store.display_name(name)), source).hint(goes_on))
 }
 
 /// Writes a piece so that it exists as a whole or not at all.
@@ -436,12 +436,10 @@ fn archive_id(env: &Env, data: &Path) -> Result<u64> {
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_at(&mut bytes, 0).map_err(failed)?;
         return std::str::from_utf8(&bytes).ok().and_then(decode_id).ok_or_else(|| {
-            Error::new(Kind::Damaged, "the archive id is not what was written")
-                .with("file", path.display())
-                .hint(
-                    "write the name of this database's folder in the archive into it, as its only line; or \
+            Error::new(Kind::Damaged, "the archive id is not what was written").with("file", path.display()).hint(
+                "write the name of this database's folder in the archive into it, as its only line; or \
                        remove it: an archive is begun anew then, and a new backup is needed",
-                )
+            )
         });
     }
     let id = env.random.next_u64();

@@ -5,7 +5,8 @@
 //! by [`Step`](crate::Step).
 
 mod due;
-mod sealing;
+mod seal_progress;
+pub(crate) mod state;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,38 +17,39 @@ use table::segment::BlockCompression;
 use table::{compaction, past, segment};
 use types::{Error, Kind, Lsn, Result, RowId, SegmentId, TableId};
 
+use crate::background::state::{BackgroundJob, BackgroundState, ObsoleteOutput};
 use crate::cold;
 use crate::derive;
-use crate::erase::{self, Done, Erasure};
+use crate::erase::{self, CompletedStep, Erasure};
 use crate::evict;
 use crate::expire;
-use crate::forget;
 use crate::inbox::{BackgroundEdit, Request};
 use crate::manifest::{self, Manifest};
-use crate::pool::Turn;
-use crate::shared::{Background, Leftover, Shared, What};
+use crate::past_retention;
+use crate::pool::LongWorkPermit;
+use crate::shared_state::Shared;
 
-pub(crate) use sealing::Sealing;
+pub(crate) use seal_progress::SealProgress;
 
 /// A piece of work that is due.
-enum Task {
+enum BackgroundTask {
     Preallocate,
     Seal { snapshot: Arc<table::Snapshot> },
     Compact { snapshot: Arc<table::Snapshot>, inputs: Vec<SegmentId> },
     Manifest,
     Remove { table: TableId, segment: SegmentId, bytes: u64 },
-    Derive(derive::Task),
-    Expire(expire::Task),
-    Forget(forget::Task),
-    Erase(Arc<Erasure>, erase::Next),
-    Compress(cold::Task),
-    Evict(evict::Task),
-    Leftover(Leftover),
+    Derive(derive::DeriveTask),
+    Expire(expire::ExpireTask),
+    Forget(past_retention::DropPastTask),
+    Erase(Arc<Erasure>, erase::ErasureStep),
+    Compress(cold::CompressTask),
+    Evict(evict::EvictTask),
+    ObsoleteOutput(ObsoleteOutput),
 }
 
 /// Result of a call of [`step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum StepOutcome {
     /// A piece was done or failed: there may be more.
     Worked,
     /// There is nothing to do now; something is due again after this time.
@@ -55,29 +57,29 @@ pub(crate) enum Outcome {
 }
 
 /// Does the most urgent piece of work.
-pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
-    let Some(_active) = Active::enter(shared) else { return Outcome::Idle { again: None } };
+pub(crate) fn step(shared: &Arc<Shared>) -> StepOutcome {
+    let Some(_active) = ActiveThread::enter(shared) else { return StepOutcome::Idle { again: None } };
     let looked = shared.env.clock.monotonic();
-    let mut turn = Turn::Free;
-    let Some(task) = next(shared, &mut turn) else {
+    let mut permit = LongWorkPermit::Unlimited;
+    let Some(task) = next(shared, &mut permit) else {
         let mut background = shared.background.lock();
         // Work whose retry was due and that was not begun is no longer needed: its retry must not wake the pool for ever.
         let mut retries = std::mem::take(&mut background.retries);
-        retries.retain(|what, retry| retry.due > looked || background.is_running(*what));
+        retries.retain(|job, retry| retry.due > looked || background.is_running(*job));
         background.retries = retries;
         let now = shared.env.clock.monotonic();
         let failed = background.retries.values().map(|retry| retry.due.saturating_sub(now)).min();
         let derive = derive::again(shared, &mut background, looked, now);
         let expire = expire::again(&shared.root.load(), &shared.options, &mut background, now);
-        let forget = forget::again(shared, &shared.root.load(), &background, now);
+        let forget = past_retention::again(shared, &shared.root.load(), &background, now);
         let cold = cold::again(shared, &shared.root.load(), &mut background, now);
         let evict = evict::again(shared, &shared.root.load(), &background, now);
         let obsolete = due::obsolete_again(&background, now);
         let erase = erase::again(&background);
-        let others = matches!(turn, Turn::Refused).then_some(LONG_WAIT);
+        let others = matches!(permit, LongWorkPermit::Refused).then_some(LONG_WAIT);
         let due = [failed, derive, expire, forget, cold, evict, obsolete, erase, others];
         let again = due.into_iter().flatten().min();
-        return Outcome::Idle { again };
+        return StepOutcome::Idle { again };
     };
     // There may be more work, and this piece may take long. Commits wake nobody while the flag is up.
     shared.wake_background();
@@ -88,14 +90,14 @@ pub(crate) fn step(shared: &Arc<Shared>) -> Outcome {
     {
         shared.counters.background_errors.add(1);
     }
-    Outcome::Worked
+    StepOutcome::Worked
 }
 
 /// A pool thread's stay in a database, counted so that closing can wait for it. The last thread to leave a closed database
 /// releases the lock on its directory, and not before: a file that it still renames must not meet another process.
-struct Active<'a>(&'a Arc<Shared>);
+struct ActiveThread<'a>(&'a Arc<Shared>);
 
-impl<'a> Active<'a> {
+impl<'a> ActiveThread<'a> {
     /// Enters the database. Returns `None` once it is closing: from then on the number of threads in it only falls.
     fn enter(shared: &'a Arc<Shared>) -> Option<Self> {
         let mut background = shared.background.lock();
@@ -103,11 +105,11 @@ impl<'a> Active<'a> {
             return None;
         }
         background.active += 1;
-        Some(Active(shared))
+        Some(ActiveThread(shared))
     }
 }
 
-impl Drop for Active<'_> {
+impl Drop for ActiveThread<'_> {
     fn drop(&mut self) {
         let mut background = self.0.background.lock();
         background.active -= 1;
@@ -119,15 +121,15 @@ impl Drop for Active<'_> {
 }
 
 /// A running piece of work. A panic drops it too, so that the work can begin again after a while.
-pub(crate) struct Under {
+pub(crate) struct RunningJob {
     shared: Arc<Shared>,
-    what: What,
+    job: BackgroundJob,
     ended: bool,
 }
 
-impl Under {
-    pub(crate) fn way(shared: &Arc<Shared>, what: What) -> Under {
-        Under { shared: shared.clone(), what, ended: false }
+impl RunningJob {
+    pub(crate) fn new(shared: &Arc<Shared>, job: BackgroundJob) -> RunningJob {
+        RunningJob { shared: shared.clone(), job, ended: false }
     }
 
     /// Ends the work and records whether it failed.
@@ -139,18 +141,18 @@ impl Under {
         self.ended = true;
         let now = self.shared.env.clock.monotonic();
         let mut background = self.shared.background.lock();
-        background.end(self.what);
+        background.end(self.job);
         if failed {
-            background.failed(self.what, now);
+            background.failed(self.job, now);
         } else {
-            background.retries.remove(&self.what);
+            background.retries.remove(&self.job);
         }
         drop(background);
         self.shared.wake_background();
     }
 }
 
-impl Drop for Under {
+impl Drop for RunningJob {
     fn drop(&mut self) {
         if !self.ended {
             self.note(true);
@@ -175,14 +177,14 @@ pub(crate) fn write_manifest(shared: &Shared) -> Result<Lsn> {
 /// database can then let those files go: otherwise short commands one after another would each leave a file behind.
 pub(crate) fn await_short_log(shared: &Shared, patience: Duration) {
     let deadline = Instant::now() + patience;
-    let due = |background: &Background| {
+    let due = |background: &BackgroundState| {
         let (root, log) = (shared.root.load(), shared.syncer.stats());
         let now = shared.env.clock.monotonic();
-        let mut idle = root.tables().filter(|t| t.head_rows() > 0).map(|t| What::Table(t.def().id));
+        let mut idle = root.tables().filter(|t| t.head_rows() > 0).map(|t| BackgroundJob::Seal(t.def().id));
         log.files > shared.options.log_files_max
             && log.oldest_file_lsn >= Manifest::replay_from(&root)
             && shared.write_error.load().is_none()
-            && idle.any(|what| background.may(what, now) || background.is_running(what))
+            && idle.any(|job| background.may(job, now) || background.is_running(job))
     };
     let mut background = shared.background.lock();
     while due(&background) && Instant::now() < deadline {
@@ -213,9 +215,9 @@ pub(crate) fn check_room(shared: &Shared) -> Result<()> {
 /// Time until a database looks again for long work while too many threads are in such work.
 const LONG_WAIT: Duration = Duration::from_millis(100);
 
-/// Returns the most urgent piece of work. Long work is looked for only if the thread may do it; `turn` tells that
+/// Returns the most urgent piece of work. Long work is looked for only if the thread may do it; `permit` tells that
 /// afterwards.
-fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
+fn next(shared: &Shared, permit: &mut LongWorkPermit) -> Option<BackgroundTask> {
     let now = shared.env.clock.monotonic();
     // Declared before the lock guard, so that it is dropped after it.
     let root;
@@ -226,87 +228,88 @@ fn next(shared: &Shared, turn: &mut Turn) -> Option<Task> {
     if !background.retries.is_empty() {
         // Work on a table that was dropped is not retried; removing its derived output is.
         let exists = |table: &TableId| root.tables().any(|t| t.def().id == *table);
-        let Background { retries, leftovers, deriving, .. } = &mut *background;
-        retries.retain(|what, _| match what {
-            What::Derive(table, name) => {
-                let is_left = |l: &Leftover| l.table == *table && l.materializer.name() == *name;
-                exists(table) || deriving.contains(&(*table, *name)) || leftovers.iter().any(is_left)
+        let BackgroundState { retries, obsolete_outputs, deriving, .. } = &mut *background;
+        retries.retain(|job, _| match job {
+            BackgroundJob::Derive(table, name) => {
+                let is_left = |l: &ObsoleteOutput| l.table == *table && l.materializer.name() == *name;
+                exists(table) || deriving.contains(&(*table, *name)) || obsolete_outputs.iter().any(is_left)
             }
-            What::Table(table)
-            | What::Forget(table)
-            | What::Compact(table)
-            | What::Expire(table)
-            | What::Evict(table)
-            | What::Cold(table) => exists(table),
-            What::Manifest | What::Preallocate => true,
+            BackgroundJob::Seal(table)
+            | BackgroundJob::Forget(table)
+            | BackgroundJob::Compact(table)
+            | BackgroundJob::Expire(table)
+            | BackgroundJob::Evict(table)
+            | BackgroundJob::Compress(table) => exists(table),
+            BackgroundJob::Manifest | BackgroundJob::Preallocate => true,
         });
     }
     if begins_file(shared, &mut background, now) {
-        return Some(Task::Preallocate);
+        return Some(BackgroundTask::Preallocate);
     }
     if shared.write_error.load().is_none() {
         // Dropping old rows is quick and possible only between seals. It comes first, because the seals of a busy table
         // would leave no moment for it.
-        if let Some(task) = forget::next(shared, &root, &mut background, now) {
-            background.begin(task.what());
-            return Some(Task::Forget(task));
+        if let Some(task) = past_retention::next(shared, &root, &mut background, now) {
+            background.begin(task.job());
+            return Some(BackgroundTask::Forget(task));
         }
         if let Some(snapshot) = due::sealable(shared, &root, &background, now) {
-            background.begin(What::Table(snapshot.def().id));
-            return Some(Task::Seal { snapshot });
+            background.begin(BackgroundJob::Seal(snapshot.def().id));
+            return Some(BackgroundTask::Seal { snapshot });
         }
-        if background.may(What::Manifest, now) && due::manifest_due(shared, &root, &background, now) {
-            background.begin(What::Manifest);
-            return Some(Task::Manifest);
+        if background.may(BackgroundJob::Manifest, now) && due::manifest_due(shared, &root, &background, now)
+        {
+            background.begin(BackgroundJob::Manifest);
+            return Some(BackgroundTask::Manifest);
         }
-        *turn = if shared.stepped { Turn::Free } else { Turn::take() };
-        let may_be_long = !matches!(turn, Turn::Refused);
+        *permit = if shared.stepped { LongWorkPermit::Unlimited } else { LongWorkPermit::take() };
+        let may_be_long = !matches!(permit, LongWorkPermit::Refused);
         if may_be_long && let Some(task) = derive::next_awaited(shared, &root, &mut background, now) {
-            background.begin(task.what());
-            return Some(Task::Derive(task));
+            background.begin(task.job());
+            return Some(BackgroundTask::Derive(task));
         }
         if may_be_long && let Some((erasure, next)) = erase::next(shared, &root, &mut background, now) {
             background.begin(match &next {
-                erase::Next::Forget(task) => task.what(),
-                erase::Next::Seal(table) => What::Table(table.def().id),
-                erase::Next::Rewrite(table, _) => What::Compact(table.def().id),
+                erase::ErasureStep::Forget(task) => task.job(),
+                erase::ErasureStep::Seal(table) => BackgroundJob::Seal(table.def().id),
+                erase::ErasureStep::Rewrite(table, _) => BackgroundJob::Compact(table.def().id),
             });
-            return Some(Task::Erase(erasure, next));
+            return Some(BackgroundTask::Erase(erasure, next));
         }
         if may_be_long && let Some((snapshot, inputs)) = due::compactable(shared, &root, &mut background, now)
         {
-            background.begin(What::Compact(snapshot.def().id));
-            return Some(Task::Compact { snapshot, inputs });
+            background.begin(BackgroundJob::Compact(snapshot.def().id));
+            return Some(BackgroundTask::Compact { snapshot, inputs });
         }
         if let Some(task) = expire::next(&root, &shared.options, &background, now) {
-            background.begin(task.what());
-            return Some(Task::Expire(task));
+            background.begin(task.job());
+            return Some(BackgroundTask::Expire(task));
         }
         if may_be_long && let Some(task) = derive::next(shared, &root, &mut background, now) {
-            background.begin(task.what());
-            return Some(Task::Derive(task));
+            background.begin(task.job());
+            return Some(BackgroundTask::Derive(task));
         }
         if may_be_long && let Some(task) = evict::next(shared, &root, &background, now) {
-            background.begin(task.what());
-            return Some(Task::Evict(task));
+            background.begin(task.job());
+            return Some(BackgroundTask::Evict(task));
         }
         if may_be_long && let Some(task) = cold::next(shared, &root, &background, now) {
-            background.begin(task.what());
-            return Some(Task::Compress(task));
+            background.begin(task.job());
+            return Some(BackgroundTask::Compress(task));
         }
     }
     // A remote store may be slow, and a database that takes no writes needs no thread for seals.
-    if !matches!(turn, Turn::Refused)
-        && let Some(leftover) = derive::leftover(&root, &mut background, now)
+    if !matches!(permit, LongWorkPermit::Refused)
+        && let Some(output) = derive::next_obsolete_output(&root, &mut background, now)
     {
-        return Some(Task::Leftover(leftover));
+        return Some(BackgroundTask::ObsoleteOutput(output));
     }
     removable(shared, &mut background)
 }
 
 /// Takes a replaced segment that no reader holds and no manifest names (G1).
-fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
-    let unused = |o: &crate::shared::Obsolete| {
+fn removable(shared: &Shared, background: &mut BackgroundState) -> Option<BackgroundTask> {
+    let unused = |o: &state::ObsoleteSegment| {
         Arc::strong_count(&o.segment) == 1 && !o.segment.is_shared() && shared.manifest_covers(o.since)
     };
     let position = background.obsolete.iter().position(unused)?;
@@ -314,46 +317,46 @@ fn removable(shared: &Shared, background: &mut Background) -> Option<Task> {
     let (bytes, segment) = (obsolete.segment.meta().bytes, obsolete.segment.id());
     shared.counters.held_bytes.take(bytes);
     background.removing.push((obsolete.table, segment));
-    Some(Task::Remove { table: obsolete.table, segment, bytes })
+    Some(BackgroundTask::Remove { table: obsolete.table, segment, bytes })
 }
 
-fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
+fn run(shared: &Arc<Shared>, task: BackgroundTask) -> Result<()> {
     match task {
-        Task::Preallocate => prepare_file(shared),
-        Task::Seal { snapshot } => {
-            let under = Under::way(shared, What::Table(snapshot.def().id));
+        BackgroundTask::Preallocate => prepare_file(shared),
+        BackgroundTask::Seal { snapshot } => {
+            let running = RunningJob::new(shared, BackgroundJob::Seal(snapshot.def().id));
             match seal(shared, &snapshot, snapshot.next_row()) {
-                Ok(edit) => hand_over(shared, edit, under),
+                Ok(edit) => hand_over(shared, edit, running),
                 Err(error) => {
-                    under.end(true);
+                    running.end(true);
                     Err(error)
                 }
             }
         }
-        Task::Compact { snapshot, inputs } => {
+        BackgroundTask::Compact { snapshot, inputs } => {
             let table = snapshot.def().id;
-            let under = Under::way(shared, What::Compact(table));
+            let running = RunningJob::new(shared, BackgroundJob::Compact(table));
             // Removed here, so that after a panic or damage the merge is not tried again before something changes in the
             // table.
             shared.background.lock().compactable.remove(&table);
-            let form = form_of(shared, &snapshot, &inputs);
+            let form = compression_of(shared, &snapshot, &inputs);
             match compact(shared, &snapshot, &inputs, form) {
                 Ok(edit) => {
                     shared.background.lock().compactable.insert(table);
-                    hand_over(shared, edit, under)
+                    hand_over(shared, edit, running)
                 }
                 Err(error) => {
                     let is_damaged = error.kind() == Kind::Damaged;
                     if !is_damaged {
                         shared.background.lock().compactable.insert(table);
                     }
-                    under.end(!is_damaged);
+                    running.end(!is_damaged);
                     Err(error)
                 }
             }
         }
-        Task::Manifest => {
-            let under = Under::way(shared, What::Manifest);
+        BackgroundTask::Manifest => {
+            let running = RunningJob::new(shared, BackgroundJob::Manifest);
             let log_bytes = shared.syncer.stats().bytes_written;
             match write_manifest(shared) {
                 Ok(below) => {
@@ -367,68 +370,68 @@ fn run(shared: &Arc<Shared>, task: Task) -> Result<()> {
                     // Done here and not by the commit thread: a disk may take a tenth of a second to free the blocks of a
                     // file.
                     match shared.preallocator.trim(below) {
-                        Ok(()) => hand_over(shared, BackgroundEdit::Trimmed, under),
+                        Ok(()) => hand_over(shared, BackgroundEdit::Trimmed, running),
                         Err(error) => {
-                            under.end(true);
+                            running.end(true);
                             Err(error)
                         }
                     }
                 }
                 Err(error) => {
-                    under.end(true);
+                    running.end(true);
                     Err(error)
                 }
             }
         }
-        Task::Derive(task) => {
-            let under = Under::way(shared, task.what());
-            derive::run(shared, task, under)
+        BackgroundTask::Derive(task) => {
+            let running = RunningJob::new(shared, task.job());
+            derive::run(shared, task, running)
         }
-        Task::Expire(task) => {
-            let under = Under::way(shared, task.what());
-            expire::run(shared, task, under)
+        BackgroundTask::Expire(task) => {
+            let running = RunningJob::new(shared, task.job());
+            expire::run(shared, task, running)
         }
-        Task::Forget(task) => {
-            let under = Under::way(shared, task.what());
+        BackgroundTask::Forget(task) => {
+            let running = RunningJob::new(shared, task.job());
             shared.counters.forgotten.add(1);
-            hand_over(shared, task.edit(), under)
+            hand_over(shared, task.edit(), running)
         }
-        Task::Erase(erasure, next) => erase::run(shared, &erasure, next),
-        Task::Evict(task) => {
-            let under = Under::way(shared, task.what());
-            evict::run(shared, task, under)
+        BackgroundTask::Erase(erasure, next) => erase::run(shared, &erasure, next),
+        BackgroundTask::Evict(task) => {
+            let running = RunningJob::new(shared, task.job());
+            evict::run(shared, task, running)
         }
-        Task::Compress(task) => {
-            let under = Under::way(shared, task.what());
-            cold::run(shared, task, under)
+        BackgroundTask::Compress(task) => {
+            let running = RunningJob::new(shared, task.job());
+            cold::run(shared, task, running)
         }
-        Task::Leftover(leftover) => {
-            let under = Under::way(shared, leftover.what());
-            let removed = derive::remove(shared, &leftover);
-            let pair = (leftover.table, leftover.materializer.name());
+        BackgroundTask::ObsoleteOutput(output) => {
+            let running = RunningJob::new(shared, output.job());
+            let removed = derive::remove(shared, &output);
+            let pair = (output.table, output.materializer.name());
             let mut background = shared.background.lock();
             if let Err(error) = &removed {
                 // Logged once, although it is retried again and again.
-                if background.left.insert(pair, error.clone()).is_none() {
-                    let (table, of) = (leftover.table, pair.1);
+                if background.removal_errors.insert(pair, error.clone()).is_none() {
+                    let (table, of) = (output.table, pair.1);
                     tracing::warn!(%table, materializer = of, %error, "what was derived of a table that is not followed any more is still there");
                 }
-                background.leftovers.push(leftover);
+                background.obsolete_outputs.push(output);
             } else {
-                background.left.remove(&pair);
+                background.removal_errors.remove(&pair);
             }
             drop(background);
-            under.end(removed.is_err());
+            running.end(removed.is_err());
             removed
         }
-        Task::Remove { table, segment, bytes } => {
+        BackgroundTask::Remove { table, segment, bytes } => {
             let dir = segment::table_dir(&shared.dir, table);
             let removed = segment::remove_files(&shared.env, &dir, segment);
             let mut background = shared.background.lock();
             background.removing.retain(|removing| *removing != (table, segment));
             if let Some(erasure) = background.erasing.get(&table) {
                 match &removed {
-                    Ok(()) => erasure.did(Done::Removed { bytes }),
+                    Ok(()) => erasure.completed(CompletedStep::Removed { bytes }),
                     // This is not retried: a file that nothing names is removed when the database is opened.
                     Err(error) => erasure.end(Err(error.clone())),
                 }
@@ -446,8 +449,8 @@ pub(crate) fn seal(shared: &Arc<Shared>, snapshot: &table::Snapshot, below: RowI
     let def = snapshot.def();
     let dir = make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();
-    let kept = put_away(shared, snapshot, snapshot.sealed_next(), RowId(below.0 - 1))?;
-    let mut sealing = Sealing::new(shared, snapshot.head_bytes());
+    let kept = retain_deleted_rows(shared, snapshot, snapshot.sealed_next(), RowId(below.0 - 1))?;
+    let mut sealing = SealProgress::new(shared, snapshot.head_bytes());
     let mut tick = tick(shared);
     let sealed = table::seal(snapshot, &shared.env, &dir, id, below, &mut |bytes| {
         sealing.add(bytes);
@@ -467,18 +470,18 @@ pub(crate) fn seal(shared: &Arc<Shared>, snapshot: &table::Snapshot, below: RowI
 
 /// Writes recently deleted rows that a seal or a compaction would drop into a segment of the past. Returns `None` if the
 /// past of the table is not kept.
-fn put_away(
+fn retain_deleted_rows(
     shared: &Arc<Shared>,
     snapshot: &table::Snapshot,
     first: RowId,
     last: RowId,
 ) -> Result<Option<table::RetainedRows>> {
     let def = snapshot.def();
-    if !forget::keeps_past(def) {
+    if !past_retention::keeps_past(def) {
         return Ok(None);
     }
     // Rows that can no longer be read need not be kept, and the past must not seem to reach back to them.
-    let after = forget::wanted_after(shared, &shared.root.load(), def).max(snapshot.past_floor());
+    let after = past_retention::wanted_after(shared, &shared.root.load(), def).max(snapshot.past_floor());
     let (dir, id) = (segment::table_dir(&shared.dir, def.id), shared.take_segment_id());
     let meta =
         past::write_past_segment(snapshot, &shared.env, &dir, id, first, last, after, &mut tick(shared))?;
@@ -499,7 +502,11 @@ fn discard(shared: &Shared, dir: &std::path::Path, kept: Option<&table::Retained
 
 /// Returns the form in which merged segments are written: compressed if all of the inputs were, so that the output need not
 /// be compressed again.
-pub(crate) fn form_of(shared: &Shared, snapshot: &table::Snapshot, inputs: &[SegmentId]) -> BlockCompression {
+pub(crate) fn compression_of(
+    shared: &Shared,
+    snapshot: &table::Snapshot,
+    inputs: &[SegmentId],
+) -> BlockCompression {
     match shared.options.zstd_after {
         Some(_) => compaction::form_of(snapshot, inputs),
         None => BlockCompression::Plain,
@@ -521,7 +528,7 @@ pub(crate) fn compact(
     let is_away = snapshot.segments().any(|s| inputs.contains(&s.id()) && s.is_evicted());
     let kept = match (taken().next(), taken().next_back()) {
         _ if is_away => None,
-        (Some(first), Some(last)) => put_away(shared, snapshot, first.first_row, last.last_row)?,
+        (Some(first), Some(last)) => retain_deleted_rows(shared, snapshot, first.first_row, last.last_row)?,
         _ => None,
     };
     let merged = compaction::merge(snapshot, inputs, &shared.env, &dir, id, form, &mut tick(shared));
@@ -559,20 +566,20 @@ pub(crate) fn tick(shared: &Arc<Shared>) -> impl FnMut(u64) -> Result<()> + use<
 }
 
 /// Begins to prepare a log file, if one is wanted. Returns true if it has begun.
-fn begins_file(shared: &Shared, background: &mut Background, now: Duration) -> bool {
-    if !shared.wants_file.load(Ordering::Relaxed) || !background.may(What::Preallocate, now) {
+fn begins_file(shared: &Shared, background: &mut BackgroundState, now: Duration) -> bool {
+    if !shared.wants_file.load(Ordering::Relaxed) || !background.may(BackgroundJob::Preallocate, now) {
         return false;
     }
     shared.wants_file.store(false, Ordering::Relaxed);
-    background.begin(What::Preallocate);
+    background.begin(BackgroundJob::Preallocate);
     true
 }
 
 fn prepare_file(shared: &Arc<Shared>) -> Result<()> {
-    let under = Under::way(shared, What::Preallocate);
+    let running = RunningJob::new(shared, BackgroundJob::Preallocate);
     let result = shared.preallocator.prepare();
     // A failure is reported again by the writer that finds no file; each rotation asks again.
-    under.end(false);
+    running.end(false);
     result
 }
 
@@ -594,23 +601,27 @@ pub(crate) fn make_table_dir(shared: &Shared, table: TableId) -> Result<std::pat
 
 /// Gives an edit to the commit thread and waits until it is published; only then does the work end. A simulator steps the
 /// commit itself, so there this only queues the edit.
-pub(crate) fn hand_over(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) -> Result<()> {
-    if let Some(under) = publish(shared, edit, under)? {
-        under.end(false);
+pub(crate) fn hand_over(shared: &Arc<Shared>, edit: BackgroundEdit, running: RunningJob) -> Result<()> {
+    if let Some(running) = publish(shared, edit, running)? {
+        running.end(false);
     }
     Ok(())
 }
 
 /// Gives an edit to the commit thread and waits until it is published. The work goes on afterwards, for a follow-up that
 /// must not overlap with its next run. Returns `None` in a simulator, where the work ends with the commit.
-pub(crate) fn publish(shared: &Arc<Shared>, edit: BackgroundEdit, under: Under) -> Result<Option<Under>> {
+pub(crate) fn publish(
+    shared: &Arc<Shared>,
+    edit: BackgroundEdit,
+    running: RunningJob,
+) -> Result<Option<RunningJob>> {
     let (sender, receiver) = mpsc::channel();
     let stepped = shared.stepped;
     let done = Box::new(move |result: Result<_>| {
         let told = match result {
-            Ok(_) if !stepped => Ok(Some(under)),
+            Ok(_) if !stepped => Ok(Some(running)),
             result => {
-                under.end(result.is_err());
+                running.end(result.is_err());
                 result.map(|_| None)
             }
         };

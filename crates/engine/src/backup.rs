@@ -9,15 +9,15 @@
 //! never passes for a whole. Files are copied, not linked: a link would share its bytes, and with them their damage.
 //! `docs/format.md` draws the bytes.
 //!
-//! A backup that goes to a [`Place`] instead of a folder is sent by `send.rs`.
+//! A backup that goes to a [`BackupStore`] instead of a folder is sent by `send.rs`.
 
 mod copy;
+mod file_sum;
 mod forward;
 mod marker;
-mod place;
 mod restore;
 mod send;
-mod sum;
+mod store;
 mod verify;
 
 use std::cell::Cell;
@@ -29,22 +29,22 @@ use commitlog::edit::SegmentMeta;
 use table::{Segment, Snapshot, segment};
 use types::{Error, Kind, Lsn, Micros, Result, TableDef, ViewDef};
 
+use crate::commit_times::CommitTimes;
 use crate::manifest::Manifest;
-use crate::shared::Shared;
-use crate::times::Times;
-use copy::{Made, copy, read_sum};
-use marker::{Listed, Marker};
+use crate::shared_state::Shared;
+use copy::{CreatedFiles, copy, read_sum};
+use marker::{ListedFile, Marker};
 
-pub(crate) use place::checksum;
-pub use place::{Folder, Opened, Place, Source};
+pub(crate) use file_sum::FileSum;
 use restore::lacks_of;
-pub use restore::{From, Restore, Restored, Target, restore, restore_from};
+pub use restore::{Restore, RestorePoint, RestoreSources, Restored, restore, restore_from};
 #[cfg(test)]
 pub(crate) use send::OUTGOING;
-pub use send::Sent;
+pub use send::SentBackup;
 pub(crate) use send::{clear_outgoing, send};
-pub(crate) use sum::Sum;
-pub use verify::{Verified, is_backup, verify};
+pub(crate) use store::checksum;
+pub use store::{BackupSource, BackupStore, LocalFolder, SourceFile};
+pub use verify::{VerifiedBackup, is_backup, verify};
 
 /// Name of the manifest in a backup. It differs from that in a data directory, so that no backup is opened and changed by
 /// mistake.
@@ -74,7 +74,7 @@ pub struct Backup {
 }
 
 /// A segment to be copied, held so that its files stay.
-struct Held {
+struct HeldSegment {
     def: Arc<TableDef>,
     segment: Arc<Segment>,
 }
@@ -106,18 +106,18 @@ pub(crate) fn take(
         ))
         .hint("name a folder elsewhere, best on another disk"));
     }
-    let mut made = Made::claim(&shared.env, dest)?;
+    let mut made = CreatedFiles::claim(&shared.env, dest)?;
     match write(shared, dest, &mut made, progress) {
         Ok(backup) => Ok(backup),
         Err(error) => {
             made.remove(&shared.env);
-            Err(with_cure(error))
+            Err(with_damage_hint(error))
         }
     }
 }
 
 /// Adds the hint for damage to an error that has none.
-fn with_cure(error: Error) -> Error {
+fn with_damage_hint(error: Error) -> Error {
     match error.kind() {
         Kind::Damaged if error.hint_text().is_none() => error.hint(
             "no backup was taken of damaged data: restore the table from an earlier backup, or drop it",
@@ -130,7 +130,7 @@ fn with_cure(error: Error) -> Error {
 fn database_around(env: &vfs::Env, dest: &Path) -> Option<PathBuf> {
     let exists = |path: PathBuf| env.disk.exists(&path).unwrap_or(false);
     let is_database = |dir: &&Path| {
-        exists(dir.join("log")) && exists(dir.join("tables")) && crate::manifest::is_there(env, dir)
+        exists(dir.join("log")) && exists(dir.join("tables")) && crate::manifest::exists(env, dir)
     };
     let whole = std::path::absolute(dest).unwrap_or_else(|_| dest.to_owned());
     let real = whole.ancestors().find_map(|dir| dir.canonicalize().ok());
@@ -140,8 +140,8 @@ fn database_around(env: &vfs::Env, dest: &Path) -> Option<PathBuf> {
 }
 
 /// The contents of a backup. From here on only segments are held: files and no memory.
-struct Content {
-    held: Vec<Held>,
+struct BackupContent {
+    held: Vec<HeldSegment>,
     /// Paths of the segments made of heads.
     sealed: Vec<PathBuf>,
     /// Text of the `LAKE` file: the rows that only the lake has, which the backup lacks.
@@ -150,22 +150,23 @@ struct Content {
     rows: u64,
 }
 
-impl Content {
+impl BackupContent {
     /// Gathers the contents of the newest root. Its heads become segments in `dir`.
     fn gather(
         shared: &Arc<Shared>,
         dir: &Path,
-        made: &mut Made,
+        made: &mut CreatedFiles,
         total_bytes: &Cell<u64>,
         tick: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<Content> {
+    ) -> Result<BackupContent> {
         let env = &shared.env;
         let root = shared.root.load_full();
         total_bytes.set(root.tables().map(|table| table.bytes()).sum());
         made.dir(env, dir.join("tables"))?;
         let (mut held, mut sealed) = (Vec::new(), Vec::new());
         let mut states = Vec::with_capacity(root.table_count());
-        let lacks: String = root.tables().filter(|table| table.has_evicted()).map(|t| in_lake(t)).collect();
+        let lacks: String =
+            root.tables().filter(|table| table.has_evicted()).map(|t| evicted_rows_line(t)).collect();
         let lacks = Some(lacks).filter(|text| !text.is_empty());
         for table in root.tables() {
             let def = table.def();
@@ -173,7 +174,7 @@ impl Content {
             if table.head_rows() > 0 || table.segments().len() > 0 {
                 made.dir(env, table_dir.clone())?;
             }
-            held.extend(table.segments().map(|s| Held { def: def.clone(), segment: s.clone() }));
+            held.extend(table.segments().map(|s| HeldSegment { def: def.clone(), segment: s.clone() }));
             if table.head_rows() == 0 {
                 states.push(table.state().without_past());
                 continue;
@@ -194,9 +195,15 @@ impl Content {
             checkpoints: Vec::new(),
             tables: states,
             views: root.views().map(|view| ViewDef::clone(view)).collect(),
-            times: Times::from(root.time, root.lsn),
+            times: CommitTimes::from(root.time, root.lsn),
         };
-        Ok(Content { held, sealed, lacks, manifest, rows: root.tables().map(|table| table.rows()).sum() })
+        Ok(BackupContent {
+            held,
+            sealed,
+            lacks,
+            manifest,
+            rows: root.tables().map(|table| table.rows()).sum(),
+        })
     }
 
     fn lacks(&self) -> Vec<String> {
@@ -204,7 +211,7 @@ impl Content {
     }
 
     /// Returns the marker of a backup whose other files are in place.
-    fn marker(&self, shared: &Shared, is_named_by_content: bool, files: Vec<Listed>) -> Marker {
+    fn marker(&self, shared: &Shared, is_named_by_content: bool, files: Vec<ListedFile>) -> Marker {
         Marker {
             lsn: self.manifest.lsn,
             time: self.manifest.time,
@@ -220,32 +227,32 @@ impl Content {
 fn write(
     shared: &Arc<Shared>,
     dest: &Path,
-    made: &mut Made,
+    made: &mut CreatedFiles,
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Backup> {
     let env = &shared.env;
     let total_bytes = Cell::new(0);
     let mut tick = ticker(shared, &total_bytes, progress);
-    let content = Content::gather(shared, dest, made, &total_bytes, &mut tick)?;
-    let mut files: Vec<Listed> = Vec::new();
+    let content = BackupContent::gather(shared, dest, made, &total_bytes, &mut tick)?;
+    let mut files: Vec<ListedFile> = Vec::new();
     for relative in &content.sealed {
         files.push(read_sum(env, dest, relative)?);
     }
     for held in &content.held {
         let id = held.def.id;
         let (from_dir, to_dir) = (segment::table_dir(&shared.dir, id), segment::table_dir(dest, id));
-        let from = Folder::new(env, &from_dir);
+        let from = LocalFolder::new(env, &from_dir);
         for name in segment::names_of(&held.segment) {
             let relative = segment::table_dir(Path::new(""), id).join(&name);
             let to = made.file(to_dir.join(&name));
             let sum = copy(env, &from, &name, &to, &mut tick)?;
-            files.push(Listed { path: relative, sum });
+            files.push(ListedFile { path: relative, sum });
         }
         // The copy is checked, so that earlier damage is noticed now and not when the backup is needed.
         let copied = Segment::open(env, &to_dir, &held.def, held.segment.meta().clone());
         let checked = copied.verify_checksums(&mut |_| tick(0));
         checked.map_err(|error| match error.kind() {
-            Kind::Damaged => blame(shared, held, &from_dir, error, &mut tick),
+            Kind::Damaged => find_damaged_file(shared, held, &from_dir, error, &mut tick),
             _ => error,
         })?;
     }
@@ -264,8 +271,8 @@ fn write(
     Ok(describe_marker(&marker, content.lacks()))
 }
 
-fn listed(name: &str, bytes: &[u8]) -> Listed {
-    Listed { path: PathBuf::from(name), sum: Sum::of(bytes) }
+fn listed(name: &str, bytes: &[u8]) -> ListedFile {
+    ListedFile { path: PathBuf::from(name), sum: FileSum::of(bytes) }
 }
 
 /// Returns a callback that counts the bytes done, and ends the backup if the database closes.
@@ -285,7 +292,7 @@ fn ticker<'a>(
 }
 
 /// Returns the line about the rows of a table that the backup lacks, and their place.
-fn in_lake(table: &Snapshot) -> String {
+fn evicted_rows_line(table: &Snapshot) -> String {
     let (rows, _) = table.evicted();
     let place = table.lake_place().unwrap_or_else(|| "a lake that is not open".into());
     format!(
@@ -296,9 +303,9 @@ fn in_lake(table: &Snapshot) -> String {
 }
 
 /// Finds the damaged file if the copy of a segment is damaged: usually that of the database, otherwise the copy itself.
-fn blame(
+fn find_damaged_file(
     shared: &Arc<Shared>,
-    held: &Held,
+    held: &HeldSegment,
     from_dir: &Path,
     error: Error,
     tick: &mut dyn FnMut(u64) -> Result<()>,
@@ -306,8 +313,8 @@ fn blame(
     match check_source(shared, held, from_dir, tick) {
         Err(found) => found,
         Ok(()) => error.with("table", &held.def.name).hint(
-            "the database's own file is whole, so what is written there does not stay as it is: check that disk, or name a \
-             folder on another one",
+            "the database's own file is whole, so the disk of the backup does not keep what is written to it: check that \
+             disk, or name a folder on another one",
         ),
     }
 }
@@ -315,7 +322,7 @@ fn blame(
 /// Checks the files of a segment in the database itself. A file that can be made anew from the others is marked for that.
 fn check_source(
     shared: &Arc<Shared>,
-    held: &Held,
+    held: &HeldSegment,
     from_dir: &Path,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
@@ -339,7 +346,7 @@ fn seal_head(
     shared: &Arc<Shared>,
     table: &Snapshot,
     dir: &Path,
-    made: &mut Made,
+    made: &mut CreatedFiles,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<SegmentMeta> {
     // The id is one that no segment of the database has or will have.
@@ -350,7 +357,7 @@ fn seal_head(
 
 /// Reads the summary of a backup, without reading its files.
 pub fn describe(env: &vfs::Env, dir: &Path) -> Result<Backup> {
-    let source = Folder::new(env, dir);
+    let source = LocalFolder::new(env, dir);
     let marker = Marker::read(&source)?;
     Ok(describe_marker(&marker, lacks_of(&source, &marker)?))
 }

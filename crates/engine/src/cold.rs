@@ -12,9 +12,10 @@ use table::segment::BlockCompression;
 use table::{Segment, Snapshot};
 use types::{Micros, Result, SegmentId};
 
-use crate::background::{self, Under};
-use crate::root::Root;
-use crate::shared::{Background, Shared, What};
+use crate::background::state::{BackgroundJob, BackgroundState};
+use crate::background::{self, RunningJob};
+use crate::database_root::DatabaseRoot;
+use crate::shared_state::Shared;
 
 /// Length of the rest after each segment, as a multiple of the time that it took.
 const REST: u32 = 3;
@@ -22,29 +23,29 @@ const REST: u32 = 3;
 const REST_MAX: Duration = Duration::from_secs(60);
 
 /// A cold segment.
-pub(crate) struct Task {
+pub(crate) struct CompressTask {
     snapshot: Arc<Snapshot>,
     segment: Arc<Segment>,
 }
 
-impl Task {
-    pub fn what(&self) -> What {
-        What::Cold(self.snapshot.def().id)
+impl CompressTask {
+    pub fn job(&self) -> BackgroundJob {
+        BackgroundJob::Compress(self.snapshot.def().id)
     }
 }
 
 /// Returns the segments that are not compressed and would be smaller, with the time at which each is cold.
 fn waiting<'a>(
     shared: &'a Shared,
-    root: &'a Root,
-    background: &'a Background,
+    root: &'a DatabaseRoot,
+    background: &'a BackgroundState,
     now: Duration,
 ) -> impl Iterator<Item = (&'a Arc<Snapshot>, &'a Arc<Segment>, Micros)> {
     let after = shared.options.zstd_after.map(|after| i64::try_from(after.as_micros()).unwrap_or(i64::MAX));
     after.into_iter().flat_map(move |after| {
         let may = move |table: &&Arc<Snapshot>| {
             let id = table.def().id;
-            background.may(What::Cold(id), now) && !background.is_being_erased(id)
+            background.may(BackgroundJob::Compress(id), now) && !background.is_being_erased(id)
         };
         root.tables().filter(may).flat_map(move |table| {
             compaction::compressible(table, &shared.options.compaction)
@@ -55,7 +56,12 @@ fn waiting<'a>(
 }
 
 /// Returns the segment that has been cold the longest.
-pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: Duration) -> Option<Task> {
+pub(crate) fn next(
+    shared: &Shared,
+    root: &DatabaseRoot,
+    background: &BackgroundState,
+    now: Duration,
+) -> Option<CompressTask> {
     if shared.options.zstd_after.is_none() || background.cold_due > now {
         return None;
     }
@@ -63,14 +69,14 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
     let (snapshot, segment, _) = waiting(shared, root, background, now)
         .filter(|(.., cold_at)| *cold_at <= time)
         .min_by_key(|(.., cold_at)| *cold_at)?;
-    Some(Task { snapshot: snapshot.clone(), segment: segment.clone() })
+    Some(CompressTask { snapshot: snapshot.clone(), segment: segment.clone() })
 }
 
 /// Returns the time until the next compression. Called when there is nothing to do now.
 pub(crate) fn again(
     shared: &Shared,
-    root: &Root,
-    background: &mut Background,
+    root: &DatabaseRoot,
+    background: &mut BackgroundState,
     now: Duration,
 ) -> Option<Duration> {
     shared.options.zstd_after?;
@@ -83,8 +89,8 @@ pub(crate) fn again(
     Some(Duration::from_micros(left.unsigned_abs()).max(background.cold_due.saturating_sub(now)))
 }
 
-pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
-    let Task { snapshot, segment } = task;
+pub(crate) fn run(shared: &Arc<Shared>, task: CompressTask, running: RunningJob) -> Result<()> {
+    let CompressTask { snapshot, segment } = task;
     let began = shared.env.clock.monotonic();
     let inputs = [segment.id()];
     let made = match background::check_room(shared).and_then(|()| segment.is_worth_compressing()) {
@@ -98,15 +104,15 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     match made {
         Ok(Some(edit)) => {
             shared.counters.compressions.add(1);
-            background::hand_over(shared, edit, under)
+            background::hand_over(shared, edit, running)
         }
         Ok(None) => {
             shared.background.lock().incompressible.insert(segment.id());
-            under.end(false);
+            running.end(false);
             Ok(())
         }
         Err(error) => {
-            under.end(true);
+            running.end(true);
             Err(error)
         }
     }

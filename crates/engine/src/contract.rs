@@ -19,10 +19,10 @@ use table::Snapshot;
 use table::materializer::{Budget, Materializer, MaterializerDir, Position, Progress};
 use types::{Kind, Principal, Result, RowId, TableDef, TableId};
 
-use crate::{Engine, Mode, Op, Options, Root, Step, Transaction};
+use crate::{DatabaseRoot, Engine, Mode, Op, Options, Step, Transaction};
 
 /// A materializer under test.
-pub struct Trial<'a, T> {
+pub struct ContractTest<'a, T> {
     /// Creates the materializer, as a starting process does.
     pub make: &'a dyn Fn() -> Arc<dyn Materializer>,
     /// The table it follows, keyed or not.
@@ -41,8 +41,8 @@ const DIR: &str = "db";
 const HELD_MAX: usize = 3;
 
 /// One run of the process.
-struct Life<'t, 'a, T> {
-    trial: &'t Trial<'a, T>,
+struct ProcessRun<'t, 'a, T> {
+    trial: &'t ContractTest<'a, T>,
     machine: &'t SimEnv,
     engine: Engine,
     materializer: Arc<dyn Materializer>,
@@ -52,7 +52,7 @@ struct Life<'t, 'a, T> {
     published: u64,
 }
 
-impl<T: PartialEq + Debug> Trial<'_, T> {
+impl<T: PartialEq + Debug> ContractTest<'_, T> {
     /// Runs the test with these seeds. Panics at the first that fails, with its number.
     pub fn run(&self, seeds: std::ops::Range<u64>) {
         let mut published = 0;
@@ -81,7 +81,7 @@ impl<T: PartialEq + Debug> Trial<'_, T> {
                 let calls = machine.disk.calls();
                 machine.disk.crash_at(calls + 1 + rng.below(400));
             }
-            let ended = Life::begin(self, &machine, &mut rng).and_then(|mut life| {
+            let ended = ProcessRun::begin(self, &machine, &mut rng).and_then(|mut life| {
                 let ended = life.live(&mut rng, is_last);
                 published += life.published;
                 ended
@@ -137,8 +137,8 @@ impl<T: PartialEq + Debug> Trial<'_, T> {
     }
 }
 
-impl<'t, 'a, T: PartialEq + Debug> Life<'t, 'a, T> {
-    fn begin(trial: &'t Trial<'a, T>, machine: &'t SimEnv, rng: &mut Rng) -> Result<Self> {
+impl<'t, 'a, T: PartialEq + Debug> ProcessRun<'t, 'a, T> {
+    fn begin(trial: &'t ContractTest<'a, T>, machine: &'t SimEnv, rng: &mut Rng) -> Result<Self> {
         let options = Options {
             log: commitlog::Options { file_bytes: 24 << 10, spare_files: 1, ..Default::default() },
             seal_rows: 60,
@@ -151,28 +151,36 @@ impl<'t, 'a, T: PartialEq + Debug> Life<'t, 'a, T> {
         let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options)?;
         let materializer = (trial.make)();
         engine.register(materializer.clone())?;
-        Ok(Life { trial, machine, engine, materializer, newest: None, held: VecDeque::new(), published: 0 })
+        Ok(ProcessRun {
+            trial,
+            machine,
+            engine,
+            materializer,
+            newest: None,
+            held: VecDeque::new(),
+            published: 0,
+        })
     }
 
     fn live(&mut self, rng: &mut Rng, is_last: bool) -> Result<()> {
         self.create();
         for _ in 0..60 + rng.below(200) {
-            self.anything(rng);
+            self.random_step(rng);
             if self.machine.disk.is_dead() {
                 return Err(types::Error::internal("the machine died"));
             }
-            self.look(rng)?;
+            self.check_position(rng)?;
         }
         if is_last {
             self.catch_up(rng)?;
             self.newest = None;
-            self.look(rng)?;
+            self.check_position(rng)?;
             self.check_files()?;
         }
         Ok(())
     }
 
-    fn anything(&mut self, rng: &mut Rng) {
+    fn random_step(&mut self, rng: &mut Rng) {
         let name = self.trial.table.name.clone();
         match rng.below(100) {
             0..=23 => {
@@ -211,13 +219,13 @@ impl<'t, 'a, T: PartialEq + Debug> Life<'t, 'a, T> {
         self.engine.submit(&Principal::local(), transaction, |_| ());
     }
 
-    fn position<'r>(&self, root: &'r Root) -> Option<(&'r Arc<Snapshot>, &'r Arc<Position>)> {
+    fn position<'r>(&self, root: &'r DatabaseRoot) -> Option<(&'r Arc<Snapshot>, &'r Arc<Position>)> {
         let table = root.table(&self.trial.table.name)?;
         Some((table, root.derived(self.materializer.name(), table.def().id)?))
     }
 
     /// Compares a new position with a build from nothing, then lets the materializer clean up as the pool does.
-    fn look(&mut self, rng: &mut Rng) -> Result<()> {
+    fn check_position(&mut self, rng: &mut Rng) -> Result<()> {
         let root = self.engine.root();
         let Some((table, position)) = self.position(&root) else { return Ok(()) };
         if self.newest.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, position)) {
@@ -253,7 +261,7 @@ impl<'t, 'a, T: PartialEq + Debug> Life<'t, 'a, T> {
     fn catch_up(&mut self, rng: &mut Rng) -> Result<()> {
         for _ in 0..1_000 {
             while self.engine.step(Step::Commit) || self.engine.step(Step::Sync) {}
-            self.look(rng)?;
+            self.check_position(rng)?;
             let root = self.engine.root();
             let Some(table) = root.table(&self.trial.table.name) else {
                 self.create();

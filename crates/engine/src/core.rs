@@ -10,14 +10,14 @@
 mod alter;
 mod check;
 mod edits;
-mod remember;
-mod room;
-mod settle;
+mod idempotency;
+mod insert_conflicts;
+mod log_room;
 mod unique;
 mod views;
 
 pub(crate) use check::row_gone;
-pub(crate) use settle::Settled;
+pub(crate) use insert_conflicts::PreparedRows;
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,15 +34,16 @@ use table::materializer::{Materializer, Position};
 use table::unique::EnteredRows;
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SchemaVersion, TableDef, TableId, ViewDef};
 
-use crate::background::Sealing;
+use crate::background::SealProgress;
+use crate::background::state::ObsoleteOutput;
+use crate::database_root::{DatabaseRoot, Meta};
 use crate::expire;
-use crate::inbox::{BackgroundEdit, Done, Request, Taken};
-use crate::prepare::Landed;
-use crate::reaper;
-use crate::root::{Meta, Root};
-use crate::shared::{Leftover, Shared};
+use crate::inbox::{BackgroundEdit, CommitCallback, InboxBatch, Request};
+use crate::prepare::InsertedFirstRows;
+use crate::root_reaper;
+use crate::shared_state::Shared;
 use crate::transaction::Committed;
-use unique::Unchecked;
+use unique::UncheckedIndexes;
 
 pub(crate) struct Core {
     shared: Arc<Shared>,
@@ -57,7 +58,7 @@ pub(crate) struct Core {
     /// `Options::history`.
     wanted_after: Lsn,
     /// The newest root that was built; published once its commits are durable.
-    newest: Root,
+    newest: DatabaseRoot,
     /// Tables changed since `newest` was built.
     dirty: BTreeSet<TableId>,
     /// Number of rows in segments that were deleted since background work was last woken for them.
@@ -67,23 +68,23 @@ pub(crate) struct Core {
     /// Names of tables that were dropped or renamed since `newest` was built.
     gone: Vec<Arc<str>>,
     /// Bytes written by the seals whose head rows the next root no longer has.
-    sealed: Vec<Sealing>,
+    sealed: Vec<SealProgress>,
     /// Results of materializers since `newest` was built.
-    derived: Vec<Derived>,
+    derived: Vec<DerivedResult>,
     /// Answers for commits that were written since the last sync began; sent after the next sync.
-    waiting: Vec<(Done, Committed)>,
+    waiting: Vec<(CommitCallback, Committed)>,
     in_flight: Option<InFlight>,
     /// Set when the tips are ahead of the log: no root may be built from them any more.
     broken: Option<Error>,
-    unchecked: Unchecked,
+    unchecked: UncheckedIndexes,
 }
 
 /// A running sync, with the root that it makes durable.
 struct InFlight {
-    root: Arc<Root>,
+    root: Arc<DatabaseRoot>,
     /// The background work to wake once the root is published.
     wake: Wake,
-    answers: Vec<(Done, Committed)>,
+    answers: Vec<(CommitCallback, Committed)>,
 }
 
 /// The background work for which a new root has something to do.
@@ -100,7 +101,7 @@ enum Wake {
 const ENDED_MANY: u64 = 1_024;
 
 /// A materializer's result for a table. The position is `None` once it no longer follows the table.
-type Derived = (TableId, &'static str, Option<Arc<Position>>);
+type DerivedResult = (TableId, &'static str, Option<Arc<Position>>);
 
 /// One change of a checked transaction. Applying it cannot fail because of the user's input.
 enum Action {
@@ -120,13 +121,13 @@ enum Action {
     PutKey(ApiKey),
     RemoveKey(String),
     /// The last action of its transaction: records the outcome of the others under the idempotency key.
-    Remember(remember::Row),
+    Remember(idempotency::RequestRecord),
 }
 
 /// A commit group under construction.
 struct Group {
     frame: frame::Builder,
-    answers: Vec<(Done, Committed)>,
+    answers: Vec<(CommitCallback, Committed)>,
     /// Appends to keyless tables, gathered so that many small commits become one batch.
     staged: Vec<Staged>,
 }
@@ -149,8 +150,8 @@ impl Group {
 impl Core {
     pub fn new(shared: Arc<Shared>, log: commitlog::Writer, tips: HashMap<TableId, Tip>, meta: Meta) -> Self {
         let names = tips.iter().map(|(id, tip)| (Arc::from(tip.def().name.as_str()), *id)).collect();
-        let newest = Root::clone(&shared.root.load());
-        let unchecked = Unchecked::of(&tips);
+        let newest = DatabaseRoot::clone(&shared.root.load());
+        let unchecked = UncheckedIndexes::of(&tips);
         Core {
             log,
             tips,
@@ -179,13 +180,13 @@ impl Core {
     }
 
     /// Answers the writers whose sync ended and writes the taken requests. Returns true if a sync should start now.
-    pub fn step(&mut self, taken: Taken) -> bool {
+    pub fn step(&mut self, taken: InboxBatch) -> bool {
         self.answer_and_write(taken);
         self.begin_sync()
     }
 
     /// Answers the writers whose sync ended and writes the taken requests, without starting the next sync.
-    pub fn answer_and_write(&mut self, taken: Taken) {
+    pub fn answer_and_write(&mut self, taken: InboxBatch) {
         if let Some(result) = taken.synced {
             self.synced(result);
         }
@@ -253,7 +254,7 @@ impl Core {
                     "L1: a root is published only when its last commit is durable"
                 );
                 let old = self.shared.root.swap(done.root);
-                self.shared.arrivals.tell();
+                self.shared.commit_waiters.notify();
                 if let Some(archive) = &self.shared.archive {
                     archive.wake();
                 }
@@ -264,7 +265,7 @@ impl Core {
                 }
                 // A simulator has no reaper: the time at which a root is freed must follow from the seed alone.
                 if !self.shared.stepped {
-                    reaper::retire(old);
+                    root_reaper::retire(old);
                 }
                 for (answer, committed) in done.answers {
                     answer(Ok(committed));
@@ -286,7 +287,7 @@ impl Core {
         let room = self.shared.check_log().and_then(|()| self.reserve(&requests, Purpose::Any));
         let requests = match room {
             Ok(()) => requests,
-            Err(error) => self.without_room(requests, &error),
+            Err(error) => self.requests_that_fit(requests, &error),
         };
         if requests.is_empty() {
             return;
@@ -341,10 +342,10 @@ impl Core {
                 if prepared.needs_row_check() {
                     self.flush_staged(group)?;
                 }
-                let landed = prepared.landed.take();
+                let first_rows = prepared.first_rows.take();
                 match self.check(group, prepared) {
                     Ok(actions) => {
-                        let committed = self.apply(group, actions, landed.as_ref())?;
+                        let committed = self.apply(group, actions, first_rows.as_ref())?;
                         group.answers.push((done, committed));
                     }
                     Err(error) => {
@@ -376,7 +377,7 @@ impl Core {
         &mut self,
         group: &mut Group,
         actions: Vec<Action>,
-        landed: Option<&Landed>,
+        first_rows: Option<&InsertedFirstRows>,
     ) -> Result<Committed> {
         let mut firsts = Vec::new();
         let offset = group.frame.commit();
@@ -390,7 +391,7 @@ impl Core {
                     if unchecked {
                         self.note_unchecked(table);
                     }
-                    if landed.is_some() && rows > 0 {
+                    if first_rows.is_some() && rows > 0 {
                         firsts.extend(committed.first_row.map(|first| (table, first)));
                     }
                 }
@@ -431,16 +432,16 @@ impl Core {
                     group.frame.edit(offset, Edit::RemoveKey { name });
                 }
                 Action::Remember(row) => {
-                    let firsts = landed.map(|_| &firsts[..]);
+                    let firsts = first_rows.map(|_| &firsts[..]);
                     self.apply_remember(group, offset, row, &committed, firsts)?;
                 }
             }
         }
         self.shared.counters.rows.add(committed.count);
         self.shared.counters.deletes.add(committed.deleted);
-        if let Some(landed) = landed {
+        if let Some(first_rows) = first_rows {
             // This request alone sets it, so it is still empty.
-            let _ = landed.set(firsts);
+            let _ = first_rows.set(firsts);
         }
         Ok(committed)
     }
@@ -569,7 +570,7 @@ impl Core {
             }
             let materializers = self.shared.materializers.load_full();
             for materializer in materializers.iter().filter(|m| !m.follows(&def)) {
-                self.leave(table, materializer, None, lsn);
+                self.stop_following(table, materializer, None, lsn);
             }
         }
         Ok(())
@@ -582,7 +583,7 @@ impl Core {
         }
         self.dirty.remove(&table);
         let materializers = self.shared.materializers.load_full();
-        materializers.iter().for_each(|materializer| self.leave(table, materializer, None, lsn));
+        materializers.iter().for_each(|materializer| self.stop_following(table, materializer, None, lsn));
         // The checkpoints of materializers that this process does not have go too.
         self.meta.checkpoints.retain(|(_, of), _| *of != table);
         self.meta_changed = true;
@@ -593,7 +594,7 @@ impl Core {
 
     /// Stops a materializer from following a table: its output is removed once no reader holds it. `unpublished` is its
     /// newest position if no root has it yet.
-    fn leave(
+    fn stop_following(
         &mut self,
         table: TableId,
         materializer: &Arc<dyn Materializer>,
@@ -607,8 +608,8 @@ impl Core {
         self.meta_changed |= had_checkpoint;
         self.derived.push((table, name, None));
         self.shared.forget_note(table, name);
-        let leftover = Leftover { materializer: materializer.clone(), table, position, since };
-        self.shared.background.lock().leftovers.push(leftover);
+        let output = ObsoleteOutput { materializer: materializer.clone(), table, position, since };
+        self.shared.background.lock().obsolete_outputs.push(output);
         self.shared.wake_background();
     }
 
@@ -624,7 +625,7 @@ impl Core {
     // ---- publishing ----
 
     /// Builds the root of everything written so far. Also returns the background work to wake for it.
-    fn build_root(&mut self) -> (Arc<Root>, Wake) {
+    fn build_root(&mut self) -> (Arc<DatabaseRoot>, Wake) {
         let lsn = Lsn(self.log.next_lsn().0 - 1);
         let root = &mut self.newest;
         let counters = &self.shared.counters;
@@ -670,10 +671,12 @@ impl Core {
         root.lsn = lsn;
         root.time = self.last_time;
         root.made = self.shared.env.clock.monotonic();
-        let wake = match seal || head_bytes >= self.shared.options.debt_soft_bytes / 2 {
-            true => Wake::Background,
-            false if changed => Wake::Materializers,
-            false => Wake::Nobody,
+        let wake = if seal || head_bytes >= self.shared.options.debt_soft_bytes / 2 {
+            Wake::Background
+        } else if changed {
+            Wake::Materializers
+        } else {
+            Wake::Nobody
         };
         (Arc::new(root.clone()), wake)
     }

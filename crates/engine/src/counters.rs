@@ -32,7 +32,7 @@ pub(crate) struct Counters {
     pub groups: Counter,
     pub rows: Counter,
     pub deletes: Counter,
-    /// Refused requests by reason, as in [`Refused`].
+    /// Refused requests by reason, as in [`RefusedCounts`].
     pub refused_debt: Counter,
     pub refused_inbox: Counter,
     pub refused_lag: Counter,
@@ -59,8 +59,8 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub fn refused(&self) -> Refused {
-        Refused {
+    pub fn refused(&self) -> RefusedCounts {
+        RefusedCounts {
             debt: self.refused_debt.get(),
             inbox: self.refused_inbox.get(),
             lag: self.refused_lag.get(),
@@ -71,7 +71,7 @@ impl Counters {
 
 /// Requests that were refused with [`types::Kind::Busy`], by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedCounts {
     /// Writes refused because more was written than could be sealed.
     pub debt: u64,
     /// Writes refused because the inbox was full.
@@ -93,7 +93,7 @@ pub struct Status {
     pub groups: u64,
     pub rows: u64,
     pub deletes: u64,
-    pub refused: Refused,
+    pub refused: RefusedCounts,
     pub conflicts: u64,
     /// Bytes in the inbox, which wait for the commit thread.
     pub inbox_bytes: u64,
@@ -133,7 +133,7 @@ pub struct Status {
     pub read_major_faults: u64,
     pub log: commitlog::Stats,
     /// The log's archive; `None` without one.
-    pub archive: Option<crate::Archiving>,
+    pub archive: Option<crate::ArchiveStatus>,
     /// The error because of which writes are refused for good, if they are.
     pub write_error: Option<types::Error>,
     pub closing: bool,

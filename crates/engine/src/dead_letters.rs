@@ -19,7 +19,7 @@ const COLUMNS: [(&str, DataType); 5] = [
 
 /// A row that was not taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Letter<'a> {
+pub struct DeadLetter<'a> {
     /// Its number in the request body, from 1, if it came in one.
     pub at_row: Option<usize>,
     /// The column at fault, if there is one.
@@ -51,11 +51,11 @@ pub fn check(full_name: &str, def: Option<&TableDef>) -> Result<()> {
 /// Returns the operations that keep bad rows of the table `full_name`, whose definition is `def`. `dead` is the definition
 /// of the table for bad rows, which the first of them creates. Fails with [`Kind::Schema`] if that table exists and was made
 /// for something else.
-pub fn keep(
+pub fn insert_ops(
     full_name: &str,
     def: Option<&TableDef>,
     dead: Option<&TableDef>,
-    letters: &[Letter<'_>],
+    letters: &[DeadLetter<'_>],
 ) -> Result<Vec<Op>> {
     let mut ops = Vec::with_capacity(2);
     if letters.is_empty() {

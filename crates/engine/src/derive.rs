@@ -11,47 +11,53 @@ use std::time::Duration;
 use table::materializer::{Budget, Checkpoint, Materializer, MaterializerDir, Position, Progress};
 use types::{Error, IndexDef, Kind, Lsn, Result, RowId, TableId};
 
-use crate::background::{self, Under};
+use crate::background::state::{BackgroundJob, BackgroundState, CatchUpTarget, ObsoleteOutput};
+use crate::background::{self, RunningJob};
+use crate::database_root::DatabaseRoot;
 use crate::inbox::BackgroundEdit;
-use crate::root::Root;
-use crate::shared::{Asked, Background, Leftover, Shared, What};
+use crate::shared_state::Shared;
 
 /// Longest time from a commit to the next check of the materializers.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// One step that is due.
-pub(crate) struct Task {
+pub(crate) struct DeriveTask {
     materializer: Arc<dyn Materializer>,
     snapshot: Arc<table::Snapshot>,
-    from: From,
+    from: StepStart,
     urgent: bool,
 }
 
 /// The starting point of a step.
-enum From {
+enum StepStart {
     Nothing,
     /// A checkpoint of an earlier process, whose output is not open yet.
     Checkpoint(Checkpoint),
     Position(Arc<Position>),
 }
 
-impl From {
+impl StepStart {
     fn position(&self) -> Option<&Position> {
         match self {
-            From::Position(position) => Some(position),
-            From::Nothing | From::Checkpoint(_) => None,
+            StepStart::Position(position) => Some(position),
+            StepStart::Nothing | StepStart::Checkpoint(_) => None,
         }
     }
 }
 
-impl Task {
-    pub fn what(&self) -> What {
-        What::Derive(self.snapshot.def().id, self.materializer.name())
+impl DeriveTask {
+    pub fn job(&self) -> BackgroundJob {
+        BackgroundJob::Derive(self.snapshot.def().id, self.materializer.name())
     }
 }
 
 /// Returns the step for the table and materializer that are furthest behind, of those that may run now.
-pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, now: Duration) -> Option<Task> {
+pub(crate) fn next(
+    shared: &Shared,
+    root: &DatabaseRoot,
+    background: &mut BackgroundState,
+    now: Duration,
+) -> Option<DeriveTask> {
     background.derive_looked = root.lsn();
     furthest_behind(shared, root, background, now, &|_| true)
 }
@@ -60,10 +66,10 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, no
 /// that finds values is missing, after a restart or during a rebuild.
 pub(crate) fn next_awaited(
     shared: &Shared,
-    root: &Root,
-    background: &mut Background,
+    root: &DatabaseRoot,
+    background: &mut BackgroundState,
     now: Duration,
-) -> Option<Task> {
+) -> Option<DeriveTask> {
     let is_awaited = |table: &table::Snapshot| {
         table.def().indexes.iter().any(IndexDef::checks_writes) && root.lookup(table.def().id).is_none()
     };
@@ -74,21 +80,21 @@ pub(crate) fn next_awaited(
 
 fn furthest_behind(
     shared: &Shared,
-    root: &Root,
-    background: &mut Background,
+    root: &DatabaseRoot,
+    background: &mut BackgroundState,
     now: Duration,
     is_meant: &dyn Fn(&table::Snapshot) -> bool,
-) -> Option<Task> {
+) -> Option<DeriveTask> {
     let materializers = shared.materializers.load();
-    let mut best: Option<(Option<Lsn>, Task)> = None;
+    let mut best: Option<(Option<Lsn>, DeriveTask)> = None;
     for materializer in materializers.iter() {
         let name = materializer.name();
-        if is_away(materializer, background) {
+        if is_busy_remote(materializer, background) {
             continue;
         }
         for snapshot in root.tables().filter(|table| materializer.follows(table.def()) && is_meant(table)) {
             let pair = (snapshot.def().id, name);
-            if !background.may(What::Derive(pair.0, name), now) {
+            if !background.may(BackgroundJob::Derive(pair.0, name), now) {
                 continue;
             }
             let urgent = background.urgent.contains_key(&pair);
@@ -108,12 +114,12 @@ fn furthest_behind(
             if best.as_ref().is_none_or(|(least, _)| stands < *least) {
                 let checkpoint = || root.meta.checkpoints.get(&(name.to_owned(), pair.0)).cloned();
                 let from = match (position, rebuild) {
-                    (_, true) => From::Nothing,
-                    (Some(position), false) => From::Position(position.clone()),
-                    (None, false) => checkpoint().map_or(From::Nothing, From::Checkpoint),
+                    (_, true) => StepStart::Nothing,
+                    (Some(position), false) => StepStart::Position(position.clone()),
+                    (None, false) => checkpoint().map_or(StepStart::Nothing, StepStart::Checkpoint),
                 };
                 let (materializer, snapshot) = (materializer.clone(), snapshot.clone());
-                best = Some((stands, Task { materializer, snapshot, from, urgent }));
+                best = Some((stands, DeriveTask { materializer, snapshot, from, urgent }));
             }
         }
     }
@@ -124,7 +130,7 @@ fn furthest_behind(
 
 /// Returns true if a remote materializer is already at work. Its steps run one at a time, so that a slow remote system holds
 /// only one of the threads that seal and merge.
-fn is_away(materializer: &Arc<dyn Materializer>, background: &Background) -> bool {
+fn is_busy_remote(materializer: &Arc<dyn Materializer>, background: &BackgroundState) -> bool {
     materializer.is_remote() && background.is_deriving(materializer.name())
 }
 
@@ -138,7 +144,7 @@ pub(crate) fn has_rows(position: &Position, next_row: RowId) -> bool {
 /// nothing to do now. The last check began at `looked`.
 pub(crate) fn again(
     shared: &Shared,
-    background: &mut Background,
+    background: &mut BackgroundState,
     looked: Duration,
     now: Duration,
 ) -> Option<Duration> {
@@ -168,21 +174,21 @@ pub(crate) fn open_evicted(shared: &Arc<Shared>, materializer: &Arc<dyn Material
         let Some(checkpoint) = root.meta.checkpoints.get(&(name.to_owned(), snapshot.def().id)) else {
             continue;
         };
-        let task = Task {
+        let task = DeriveTask {
             materializer: materializer.clone(),
             snapshot: snapshot.clone(),
-            from: From::Checkpoint(checkpoint.clone()),
+            from: StepStart::Checkpoint(checkpoint.clone()),
             urgent: false,
         };
-        let what = task.what();
+        let job = task.job();
         let mut background = shared.background.lock();
-        if !background.may(what, shared.env.clock.monotonic()) {
+        if !background.may(job, shared.env.clock.monotonic()) {
             continue;
         }
-        background.begin(what);
+        background.begin(job);
         drop(background);
         // `run` has logged the failure.
-        let _ = run(shared, task, Under::way(shared, what));
+        let _ = run(shared, task, RunningJob::new(shared, job));
     }
 }
 
@@ -198,7 +204,7 @@ fn damage(error: &Error) -> Option<Error> {
     }
 }
 
-pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
+pub(crate) fn run(shared: &Arc<Shared>, task: DeriveTask, running: RunningJob) -> Result<()> {
     // A panic in one materializer (a bug of a library or of ours) is reported as its failure and retried later like one.
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| step(shared, &task)))
         .unwrap_or_else(|_| Err(Error::internal("a materializer met a bug of Polynya and stopped")));
@@ -218,7 +224,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             }
             drop(background);
             let edit = BackgroundEdit::Derive { table: pair.0, name: pair.1, position: position.clone() };
-            let under = background::publish(shared, edit, under).inspect_err(|_| {
+            let running = background::publish(shared, edit, running).inspect_err(|_| {
                 if let Some(asked) = asked {
                     shared.background.lock().urgent.entry(pair).or_insert(asked);
                 }
@@ -230,11 +236,11 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             background.unchanged.remove(&pair);
             drop(background);
             // A simulator has not published the position yet, so no file is superfluous.
-            let Some(under) = under else { return Ok(()) };
+            let Some(running) = running else { return Ok(()) };
             // Files are removed before the next step may begin: this position does not name the files of that step.
             let place = place(shared, &*task.materializer, pair.0);
             let cleaned = place.and_then(|place| task.materializer.clean(&place, &position));
-            under.end(false);
+            running.end(false);
             cleaned
         }
         Ok(progress) => {
@@ -253,12 +259,12 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
                 }
             };
             // The materializer has read all of the requested rows: another step at once would give the same result.
-            let looked_at = Asked::of(&task.snapshot);
+            let looked_at = CatchUpTarget::of(&task.snapshot);
             if has_hurried && background.urgent.get(&pair).is_some_and(|asked| *asked <= looked_at) {
                 background.urgent.remove(&pair);
             }
             drop(background);
-            under.end(false);
+            running.end(false);
             Ok(())
         }
         Err(error) => {
@@ -273,18 +279,18 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             {
                 shared.background.lock().rebuild.insert(pair);
             }
-            under.end(error.kind() != Kind::Closed);
+            running.end(error.kind() != Kind::Closed);
             Err(error)
         }
     }
 }
 
-fn step(shared: &Arc<Shared>, task: &Task) -> Result<Progress> {
+fn step(shared: &Arc<Shared>, task: &DeriveTask) -> Result<Progress> {
     let place = place(shared, &*task.materializer, task.snapshot.def().id)?;
     let from = match &task.from {
-        From::Nothing => None,
-        From::Position(position) => Some(position),
-        From::Checkpoint(checkpoint) => {
+        StepStart::Nothing => None,
+        StepStart::Position(position) => Some(position),
+        StepStart::Checkpoint(checkpoint) => {
             match task.materializer.open(&place, &task.snapshot, checkpoint) {
                 Ok(published) => {
                     return Ok(Progress::Advanced(Position::new(checkpoint.clone(), published)));
@@ -317,56 +323,60 @@ fn dir_of(dir: &Path, materializer: &str, table: TableId) -> PathBuf {
 
 /// Takes output that nobody reads any more. Until it is removed, nothing is derived from its table, which may be followed
 /// again by then.
-pub(crate) fn leftover(root: &Root, background: &mut Background, now: Duration) -> Option<Leftover> {
-    let gone = |l: &Leftover| l.since <= root.lsn();
+pub(crate) fn next_obsolete_output(
+    root: &DatabaseRoot,
+    background: &mut BackgroundState,
+    now: Duration,
+) -> Option<ObsoleteOutput> {
+    let gone = |l: &ObsoleteOutput| l.since <= root.lsn();
     // A table that is followed again needs no removal: its next step cleans up after those before it.
     let followed =
-        |l: &Leftover| root.tables().any(|t| t.def().id == l.table && l.materializer.follows(t.def()));
-    let Background { leftovers, left, .. } = &mut *background;
-    leftovers.retain(|l| {
+        |l: &ObsoleteOutput| root.tables().any(|t| t.def().id == l.table && l.materializer.follows(t.def()));
+    let BackgroundState { obsolete_outputs, removal_errors, .. } = &mut *background;
+    obsolete_outputs.retain(|l| {
         let again = gone(l) && followed(l);
         if again {
-            left.remove(&(l.table, l.materializer.name()));
+            removal_errors.remove(&(l.table, l.materializer.name()));
         }
         !again
     });
-    let unused = |l: &Leftover| {
+    let unused = |l: &ObsoleteOutput| {
         l.position.as_ref().is_none_or(|position| Arc::strong_count(position) == 1)
             && !l.materializer.is_held(l.table)
     };
-    let may = |l: &Leftover| {
-        background.may(What::Derive(l.table, l.materializer.name()), now)
-            && !is_away(&l.materializer, background)
+    let may = |l: &ObsoleteOutput| {
+        background.may(BackgroundJob::Derive(l.table, l.materializer.name()), now)
+            && !is_busy_remote(&l.materializer, background)
     };
-    let position = background.leftovers.iter().position(|l| gone(l) && unused(l) && may(l))?;
-    let leftover = background.leftovers.swap_remove(position);
-    background.begin(leftover.what());
-    let pair = (leftover.table, leftover.materializer.name());
+    let position = background.obsolete_outputs.iter().position(|l| gone(l) && unused(l) && may(l))?;
+    let output = background.obsolete_outputs.swap_remove(position);
+    background.begin(output.job());
+    let pair = (output.table, output.materializer.name());
     background.pauses.remove(&pair);
     background.urgent.remove(&pair);
     background.unchanged.remove(&pair);
     background.rebuild.remove(&pair);
-    Some(leftover)
+    Some(output)
 }
 
-impl Leftover {
-    pub fn what(&self) -> What {
-        What::Derive(self.table, self.materializer.name())
+impl ObsoleteOutput {
+    pub fn job(&self) -> BackgroundJob {
+        BackgroundJob::Derive(self.table, self.materializer.name())
     }
 }
 
-pub(crate) fn remove(shared: &Shared, leftover: &Leftover) -> Result<()> {
-    let dir = dir_of(&shared.dir, leftover.materializer.name(), leftover.table);
+pub(crate) fn remove(shared: &Shared, output: &ObsoleteOutput) -> Result<()> {
+    let dir = dir_of(&shared.dir, output.materializer.name(), output.table);
     let failed = |e| Error::io(format!("looking for {}", dir.display()), e);
     if !shared.env.disk.exists(&dir).map_err(failed)? {
         return Ok(());
     }
     let place = MaterializerDir { env: shared.env.clone(), dir: dir.clone() };
     // A table is in the root as long as anything of it counts, and table ids are never reused.
-    if shared.root.load().tables().any(|table| table.def().id == leftover.table) {
-        leftover.materializer.unfollowed(&place)?;
+    if shared.root.load().tables().any(|table| table.def().id == output.table) {
+        output.materializer.unfollowed(&place)?;
     } else {
-        leftover.materializer.dropped(&place)?;
+        output.materializer.dropped(&place)?;
     }
     // The folder stays if files of others are in it.
     let _ = shared.env.disk.remove_dir(&dir);
@@ -374,7 +384,7 @@ pub(crate) fn remove(shared: &Shared, leftover: &Leftover) -> Result<()> {
 }
 
 /// Returns the output for tables that an earlier process dropped without removing the output.
-pub(crate) fn orphans(shared: &Shared, materializer: &Arc<dyn Materializer>) -> Result<Vec<Leftover>> {
+pub(crate) fn orphans(shared: &Shared, materializer: &Arc<dyn Materializer>) -> Result<Vec<ObsoleteOutput>> {
     let dir = shared.dir.join("derived").join(materializer.name());
     let disk = &shared.env.disk;
     let failed = |e| Error::io(format!("listing {}", dir.display()), e);
@@ -388,6 +398,11 @@ pub(crate) fn orphans(shared: &Shared, materializer: &Arc<dyn Materializer>) -> 
         (entry.is_dir && !follows(id)).then_some(id)
     });
     Ok(ids
-        .map(|table| Leftover { materializer: materializer.clone(), table, position: None, since: Lsn(0) })
+        .map(|table| ObsoleteOutput {
+            materializer: materializer.clone(),
+            table,
+            position: None,
+            since: Lsn(0),
+        })
         .collect())
 }

@@ -13,20 +13,21 @@ use vfs::{Env, Lock, Mutex, Rank};
 
 use crate::archive::{self, Archive};
 use crate::background;
+use crate::background::state::{BackgroundJob, CatchUpTarget};
 use crate::backup::{self, Backup, Progress};
 use crate::core::Core;
 use crate::counters::Status;
+use crate::database_root::DatabaseRoot;
 use crate::derive;
 use crate::erase;
-use crate::inbox::{Done, Request};
+use crate::group_commit::GroupCommit;
+use crate::inbox::{CommitCallback, Request};
 use crate::open;
 use crate::options::Options;
 use crate::pool;
 use crate::prepare::{self, Prepared};
-use crate::reaper;
-use crate::root::Root;
-use crate::seat::Seat;
-use crate::shared::{Asked, Committer, Shared, What};
+use crate::root_reaper;
+use crate::shared_state::{Shared, WaitingWriter};
 use crate::threads::Class;
 use crate::transaction::{Ack, Committed, Mode, Op, Transaction};
 use crate::view::View;
@@ -42,11 +43,11 @@ struct Inner {
     /// The threads and the directory lock; taken by the first call of `close`.
     running: Mutex<Option<Running>>,
     /// The holder of the core in a database with threads; `None` in a stepped database.
-    seat: Option<Arc<Seat>>,
+    group_commit: Option<Arc<GroupCommit>>,
     /// The core of a database without threads.
     stepped: Mutex<Option<Core>>,
     /// The archiver of a database without threads.
-    archive_stepped: Mutex<Option<archive::Keeper>>,
+    stepped_archive: Mutex<Option<archive::ArchiveWriter>>,
 }
 
 struct Running {
@@ -58,7 +59,7 @@ struct Running {
 struct Threads {
     commit: JoinHandle<Option<Core>>,
     sync: JoinHandle<()>,
-    seat: Arc<Seat>,
+    group_commit: Arc<GroupCommit>,
     /// Receives a message when the archive's thread has ended.
     archive: Option<mpsc::Receiver<()>>,
 }
@@ -123,22 +124,22 @@ impl Engine {
         let core = Core::new(shared.clone(), opened.log, opened.tips, opened.meta);
         let (threads, core) =
             if stepped { (None, Some(core)) } else { (Some(Threads::start(&shared, core)?), None) };
-        let keeper = (stepped && shared.archive.is_some()).then(|| archive::Keeper::new(&shared));
-        let seat = threads.as_ref().map(|threads: &Threads| threads.seat.clone());
+        let writer = (stepped && shared.archive.is_some()).then(|| archive::ArchiveWriter::new(&shared));
+        let group_commit = threads.as_ref().map(|threads: &Threads| threads.group_commit.clone());
         let running = Running { threads, lock };
         Ok(Engine(Arc::new(Inner {
             shared,
             torn_bytes: opened.torn_bytes,
-            seat,
+            group_commit,
             running: Mutex::new(Rank::new(44, "engine running"), Some(running)),
             stepped: Mutex::new(Rank::new(45, "engine core"), core),
-            archive_stepped: Mutex::new(Rank::new(43, "engine archive keeper"), keeper),
+            stepped_archive: Mutex::new(Rank::new(43, "engine archive keeper"), writer),
         })))
     }
 
     /// Returns the newest published root: one atomic load that never waits (R1). After the database closed, this is the last
     /// one.
-    pub fn root(&self) -> Arc<Root> {
+    pub fn root(&self) -> Arc<DatabaseRoot> {
         self.0.shared.root.load_full()
     }
 
@@ -150,7 +151,7 @@ impl Engine {
     }
 
     /// Returns a view of a root that was taken earlier; otherwise like [`Engine::view`].
-    pub fn view_of(&self, root: Arc<Root>, principal: &Principal) -> Result<View> {
+    pub fn view_of(&self, root: Arc<DatabaseRoot>, principal: &Principal) -> Result<View> {
         self.0.shared.check_open()?;
         View::new(root, principal)
     }
@@ -160,11 +161,8 @@ impl Engine {
     pub fn wait_for_commit(&self, after: Lsn, timeout: Duration) -> Result<bool> {
         let shared = &self.0.shared;
         let is_there = || shared.root.load().lsn() > after;
-        shared.arrivals.wait(timeout, || is_there() || shared.check_open().is_err());
-        match is_there() {
-            true => Ok(true),
-            false => shared.check_open().map(|()| false),
-        }
+        shared.commit_waiters.wait(timeout, || is_there() || shared.check_open().is_err());
+        if is_there() { Ok(true) } else { shared.check_open().map(|()| false) }
     }
 
     pub fn keys(&self) -> Vec<ApiKey> {
@@ -205,7 +203,7 @@ impl Engine {
     /// Chooses the root against which a transaction made from `view` is prepared. The newest root is taken if the written
     /// tables are unchanged in it, or if inserted rows mean the same there; little is then left for the commit thread to
     /// check again. Otherwise it is the view's own root, and the commit refuses the transaction.
-    fn root_for(&self, view: &View, transaction: &Transaction) -> Result<Arc<Root>> {
+    fn root_for(&self, view: &View, transaction: &Transaction) -> Result<Arc<DatabaseRoot>> {
         let Some(read) = view.present() else {
             return Err(Error::invalid("rows are written to the present, not to an earlier point"));
         };
@@ -228,15 +226,16 @@ impl Engine {
                     _ => !is_altered,
                 }
         };
-        match Arc::ptr_eq(read, &newest) || transaction.ops.iter().all(is_same) {
-            true => Ok(newest),
-            false => Ok(read.clone()),
+        if Arc::ptr_eq(read, &newest) || transaction.ops.iter().all(is_same) {
+            Ok(newest)
+        } else {
+            Ok(read.clone())
         }
     }
 
     fn submit_at(
         &self,
-        root: &Arc<Root>,
+        root: &Arc<DatabaseRoot>,
         principal: &Principal,
         transaction: Transaction,
         done: impl FnOnce(Result<Committed>) + Send + 'static,
@@ -276,7 +275,7 @@ impl Engine {
 
     fn commit_at(
         &self,
-        root: &Arc<Root>,
+        root: &Arc<DatabaseRoot>,
         principal: &Principal,
         transaction: Transaction,
     ) -> Result<Committed> {
@@ -292,10 +291,10 @@ impl Engine {
             self.submit_at(root, principal, transaction, done);
         } else {
             let prepared = self.prepare(root, principal, transaction)?;
-            _waits = Committer::of(&self.0.shared);
+            _waits = WaitingWriter::of(&self.0.shared);
             let request = Request::Write { prepared, done: Box::new(done) };
-            let left = match &self.0.seat {
-                Some(seat) => seat.commit_here(request),
+            let left = match &self.0.group_commit {
+                Some(group_commit) => group_commit.commit_here(request),
                 None => Some(request),
             };
             if let Some(Request::Write { prepared, done }) = left {
@@ -305,7 +304,12 @@ impl Engine {
         receiver.recv().unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
     }
 
-    fn prepare(&self, root: &Arc<Root>, principal: &Principal, transaction: Transaction) -> Result<Prepared> {
+    fn prepare(
+        &self,
+        root: &Arc<DatabaseRoot>,
+        principal: &Principal,
+        transaction: Transaction,
+    ) -> Result<Prepared> {
         self.admit()?;
         let shared = &self.0.shared;
         let newest = shared.root.load();
@@ -319,13 +323,13 @@ impl Engine {
     }
 
     /// Hands a prepared transaction to the commit thread, or refuses it.
-    fn queue(&self, prepared: Prepared, done: Done) {
+    fn queue(&self, prepared: Prepared, done: CommitCallback) {
         if let Err((request, error)) = self.push(prepared, done) {
             request.refuse(error);
         }
     }
 
-    fn push(&self, prepared: Prepared, done: Done) -> std::result::Result<(), (Request, Error)> {
+    fn push(&self, prepared: Prepared, done: CommitCallback) -> std::result::Result<(), (Request, Error)> {
         let shared = &self.0.shared;
         let pushed = shared.inbox.push(Request::Write { prepared, done });
         if let Err((_, error)) = &pushed
@@ -374,20 +378,20 @@ impl Engine {
     }
 
     /// Lets a materializer follow the tables that it wants, from now on. The output of an earlier process is opened in the
-    /// background; until then [`Root::derived`] returns nothing for it.
+    /// background; until then [`DatabaseRoot::derived`] returns nothing for it.
     pub fn register(&self, materializer: Arc<dyn Materializer>) -> Result<()> {
         let shared = &self.0.shared;
         shared.check_open()?;
         let orphans = derive::orphans(shared, &materializer)?;
         if materializer.is_remote() && !shared.stepped {
-            pool::widen().map_err(|e| Error::io("starting a thread", e))?;
+            pool::add_thread().map_err(|e| Error::io("starting a thread", e))?;
         }
         shared.materializers.rcu(|all| {
             let mut all = Vec::clone(all);
             all.push(materializer.clone());
             all
         });
-        shared.background.lock().leftovers.extend(orphans);
+        shared.background.lock().obsolete_outputs.extend(orphans);
         // A remote materializer may be unreachable: the server starts without waiting for it.
         if materializer.stores_evicted_rows() && !materializer.is_remote() && !shared.stepped {
             derive::open_evicted(shared, &materializer);
@@ -397,17 +401,18 @@ impl Engine {
     }
 
     /// Lets a materializer take in all rows that a table has now, without waiting for more rows or for the back-off after a
-    /// failure. [`Root::derived`] shows its progress.
+    /// failure. [`DatabaseRoot::derived`] shows its progress.
     pub fn hurry(&self, materializer: &'static str, table: TableId) {
         let root = self.0.shared.root.load_full();
-        let Some(now) = root.tables().find(|snapshot| snapshot.def().id == table).map(|now| Asked::of(now))
+        let Some(now) =
+            root.tables().find(|snapshot| snapshot.def().id == table).map(|now| CatchUpTarget::of(now))
         else {
             return;
         };
         let mut background = self.0.shared.background.lock();
         let asked = background.urgent.entry((table, materializer)).or_insert(now);
         *asked = now.max(*asked);
-        if let Some(retry) = background.retries.get_mut(&What::Derive(table, materializer)) {
+        if let Some(retry) = background.retries.get_mut(&BackgroundJob::Derive(table, materializer)) {
             retry.due = Duration::ZERO;
         }
         drop(background);
@@ -442,7 +447,7 @@ impl Engine {
         let shared = &self.0.shared;
         let counters = &shared.counters;
         let root = shared.root.load();
-        let (roots_retired, oldest) = reaper::held();
+        let (roots_retired, oldest) = root_reaper::held();
         let now = shared.env.clock.monotonic();
         Status {
             lsn: root.lsn(),
@@ -498,10 +503,10 @@ impl Engine {
     /// stay there without forming a backup, and the next attempt does not send them again.
     pub fn send_backup(
         &self,
-        place: &dyn backup::Place,
+        store: &dyn backup::BackupStore,
         progress: &mut dyn FnMut(Progress) -> Result<()>,
-    ) -> Result<backup::Sent> {
-        backup::send(&self.0.shared, place, progress)
+    ) -> Result<backup::SentBackup> {
+        backup::send(&self.0.shared, store, progress)
     }
 
     /// The lsn of the newest commit that recovery found at opening, commits of background work included.
@@ -545,16 +550,16 @@ impl Engine {
             }
             Step::Archive => {
                 drop(stepped);
-                let mut keeper = self.0.archive_stepped.lock();
-                match (keeper.as_mut(), &shared.archive) {
-                    (Some(keeper), Some(archive)) => keeper.step(shared, archive).unwrap_or(false),
+                let mut writer = self.0.stepped_archive.lock();
+                match (writer.as_mut(), &shared.archive) {
+                    (Some(writer), Some(archive)) => writer.step(shared, archive).unwrap_or(false),
                     _ => false,
                 }
             }
             Step::Background => {
                 drop(stepped);
                 shared.work.store(false, Ordering::Release);
-                background::step(shared) == background::Outcome::Worked
+                background::step(shared) == background::StepOutcome::Worked
             }
         }
     }
@@ -579,7 +584,7 @@ impl Inner {
         shared.closing.store(true, Ordering::Release);
         erase::close(&mut shared.background.lock());
         shared.transactions.close();
-        shared.arrivals.tell();
+        shared.commit_waiters.notify();
         shared.preallocator.stop();
         if running.threads.as_ref().is_some_and(Threads::is_current) {
             // The commit thread cannot wait for its own end: the last handle was dropped inside a callback.
@@ -647,21 +652,19 @@ impl Drop for Inner {
 impl Threads {
     fn start(shared: &Arc<Shared>, core: Core) -> Result<Threads> {
         let failed = |e| Error::io("starting a thread", e);
-        let seat = Arc::new(Seat::new(shared.clone(), core));
+        let group_commit = Arc::new(GroupCommit::new(shared.clone(), core));
         let sync = {
-            let seat = seat.clone();
-            Class::Interactive.spawn("pn-sync", move || seat.run_sync()).map_err(failed)?
+            let group_commit = group_commit.clone();
+            Class::Interactive.spawn("pn-sync", move || group_commit.run_sync()).map_err(failed)?
         };
         let commit = {
-            let seat = seat.clone();
-            Class::Interactive.spawn("pn-commit", move || seat.run_commit()).map_err(failed)?
+            let group_commit = group_commit.clone();
+            Class::Interactive.spawn("pn-commit", move || group_commit.run_commit()).map_err(failed)?
         };
-        let archive = match shared.archive.is_some() {
-            true => Some(start_archive(shared).map_err(failed)?),
-            false => None,
-        };
+        let archive =
+            if shared.archive.is_some() { Some(start_archive(shared).map_err(failed)?) } else { None };
         pool::join(shared).map_err(failed)?;
-        Ok(Threads { commit, sync, seat, archive })
+        Ok(Threads { commit, sync, group_commit, archive })
     }
 
     /// Returns true if the caller is one of these threads.
@@ -672,7 +675,7 @@ impl Threads {
 
     fn join(self) -> Option<Core> {
         let core = self.commit.join().ok().flatten();
-        self.seat.end_sync();
+        self.group_commit.end_sync();
         // The result is ignored: a panic of the sync thread leaves nothing to do.
         let _ = self.sync.join();
         core
@@ -683,10 +686,10 @@ fn start_archive(shared: &Arc<Shared>) -> std::io::Result<mpsc::Receiver<()>> {
     let (ended, receiver) = mpsc::channel();
     let shared = shared.clone();
     // The keeper must exist before the log is trimmed for the first time.
-    let keeper = archive::Keeper::new(&shared);
+    let writer = archive::ArchiveWriter::new(&shared);
     Class::Background.spawn("pn-archive", move || {
         if let Some(archive) = &shared.archive {
-            archive::run(&shared, archive, keeper);
+            archive::run(&shared, archive, writer);
         }
         // The send fails if the closing thread no longer waits, which is fine.
         let _ = ended.send(());

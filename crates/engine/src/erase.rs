@@ -17,12 +17,13 @@ use table::{Segment, Snapshot, evict};
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
 use vfs::{Mutex, Rank};
 
-use crate::background::{self, Under};
+use crate::background::state::{BackgroundJob, BackgroundState};
+use crate::background::{self, RunningJob};
+use crate::database_root::DatabaseRoot;
 use crate::engine::Engine;
 use crate::evict as engine_evict;
-use crate::forget;
-use crate::root::Root;
-use crate::shared::{Background, Shared, What};
+use crate::past_retention;
+use crate::shared_state::Shared;
 
 /// An erasure of rows of one table. A caller that waits for it polls its state.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub struct Erasure {
 
 /// Progress of an erasure.
 #[derive(Clone, Debug, Default)]
-pub struct Erasing {
+pub struct ErasureProgress {
     /// Files of deleted rows that were kept for AS OF and are dropped with everything in them.
     pub history_segments: u64,
     /// Segments that were rewritten without the deleted rows, a sealed head included.
@@ -56,14 +57,14 @@ pub struct Erasing {
 
 #[derive(Debug, Default)]
 struct State {
-    told: Erasing,
-    stage: Stage,
+    progress: ErasureProgress,
+    stage: ErasureStage,
     /// The erasure that replaced this one before it began, because it reaches further.
-    followed_by: Option<Arc<Erasure>>,
+    replaced_by: Option<Arc<Erasure>>,
 }
 
 #[derive(Debug, Default)]
-enum Stage {
+enum ErasureStage {
     #[default]
     Forget,
     Seal,
@@ -76,30 +77,35 @@ enum Stage {
 }
 
 /// The next piece of work of an erasure.
-pub(crate) enum Next {
-    Forget(forget::Task),
+pub(crate) enum ErasureStep {
+    Forget(past_retention::DropPastTask),
     Seal(Arc<Snapshot>),
     Rewrite(Arc<Snapshot>, SegmentId),
 }
 
 /// Returns true if the rows of a segment are on this machine, or if none of them is live anywhere. Rows that only the lake
 /// has are erased there.
-fn is_here(segment: &Segment, deleted: u64) -> bool {
+fn is_local(segment: &Segment, deleted: u64) -> bool {
     !segment.is_evicted() || segment.meta().rows <= deleted
 }
 
 /// Returns true if a segment with deleted rows must be rewritten: it holds some, or its bounds may be values of some.
 fn is_due(table: &Snapshot, segment: &Segment, deleted: u64) -> bool {
-    is_here(segment, deleted) || evict::has_bounds_of_ended_rows(table, segment.id())
+    is_local(segment, deleted) || evict::has_bounds_of_ended_rows(table, segment.id())
 }
 
 /// Returns the materializers that no longer follow a table and whose files for it are not removed yet, because a reader
 /// holds them.
-fn left_over(shared: &Shared, background: &Background, table: &Snapshot, since: Lsn) -> Vec<&'static str> {
+fn unremoved_materializers(
+    shared: &Shared,
+    background: &BackgroundState,
+    table: &Snapshot,
+    since: Lsn,
+) -> Vec<&'static str> {
     let id = table.def().id;
     let all = shared.materializers.load();
     let follows = |name: &&str| all.iter().any(|of| of.name() == *name && of.follows(table.def()));
-    let waiting = background.leftovers.iter().filter(|l| l.table == id && l.since <= since);
+    let waiting = background.obsolete_outputs.iter().filter(|l| l.table == id && l.since <= since);
     let waiting = waiting.map(|l| l.materializer.name());
     let removing = background.deriving.iter().filter(|(of, _)| *of == id).map(|(_, name)| *name);
     waiting.chain(removing).filter(|name| !follows(name)).collect()
@@ -111,21 +117,22 @@ impl Erasure {
     }
 
     /// The progress of this erasure, or of the one that replaced it.
-    pub fn state(&self) -> Erasing {
+    pub fn state(&self) -> ErasureProgress {
         let state = self.state.lock();
-        let Some(next) = state.followed_by.clone() else { return state.told.clone() };
+        let Some(next) = state.replaced_by.clone() else { return state.progress.clone() };
         drop(state);
         next.state()
     }
 
     pub(crate) fn end(&self, outcome: Result<()>) {
-        self.state.lock().told.ended.get_or_insert(outcome);
+        self.state.lock().progress.ended.get_or_insert(outcome);
     }
 
     /// Returns true if segments of the table are still to be dropped, sealed or rewritten.
     pub(crate) fn is_at_segments(&self) -> bool {
         let state = self.state.lock();
-        state.told.ended.is_none() && !matches!(state.stage, Stage::Expunge(_) | Stage::Remove(_))
+        state.progress.ended.is_none()
+            && !matches!(state.stage, ErasureStage::Expunge(_) | ErasureStage::Remove(_))
     }
 
     /// Returns the work that is due. Called under the lock of the background state, while nothing else works on the table's
@@ -133,24 +140,28 @@ impl Erasure {
     fn next(
         &self,
         shared: &Shared,
-        root: &Root,
+        root: &DatabaseRoot,
         table: &Arc<Snapshot>,
-        background: &mut Background,
-    ) -> Option<Next> {
+        background: &mut BackgroundState,
+    ) -> Option<ErasureStep> {
         let id = table.def().id;
         let mut guard = self.state.lock();
-        let State { told, stage, .. } = &mut *guard;
+        let State { progress, stage, .. } = &mut *guard;
         loop {
             match stage {
-                Stage::Forget => return Some(Next::Forget(forget::Task::all_of(table, self.lsn))),
-                Stage::Seal if table.head_deleted() > 0 => return Some(Next::Seal(table.clone())),
-                Stage::Seal => *stage = Stage::Rewrite(None),
-                Stage::Rewrite(None) => {
+                ErasureStage::Forget => {
+                    return Some(ErasureStep::Forget(past_retention::DropPastTask::all_of(table, self.lsn)));
+                }
+                ErasureStage::Seal if table.head_deleted() > 0 => {
+                    return Some(ErasureStep::Seal(table.clone()));
+                }
+                ErasureStage::Seal => *stage = ErasureStage::Rewrite(None),
+                ErasureStage::Rewrite(None) => {
                     let touched = table.segments_with_deletes();
                     let touched = touched.filter(|(segment, deleted)| is_due(table, segment, *deleted));
-                    *stage = Stage::Rewrite(Some(touched.map(|(segment, _)| segment.id()).collect()));
+                    *stage = ErasureStage::Rewrite(Some(touched.map(|(segment, _)| segment.id()).collect()));
                 }
-                Stage::Rewrite(Some(left)) => {
+                ErasureStage::Rewrite(Some(left)) => {
                     let mut found = None;
                     left.retain(|id| {
                         // One is enough for now.
@@ -162,46 +173,49 @@ impl Erasure {
                         let due = touched.filter(|(segment, deleted)| is_due(table, segment, *deleted));
                         let Some((segment, _)) = due else { return false };
                         if segment.is_damaged() {
-                            told.segments_damaged += 1;
+                            progress.segments_damaged += 1;
                             return false;
                         }
                         found = Some(*id);
                         true
                     });
                     if let Some(segment) = found {
-                        return Some(Next::Rewrite(table.clone(), segment));
+                        return Some(ErasureStep::Rewrite(table.clone(), segment));
                     }
-                    *stage = Stage::Expunge(false);
+                    *stage = ErasureStage::Expunge(false);
                 }
-                Stage::Expunge(asked) => {
+                ErasureStage::Expunge(asked) => {
                     let all = shared.materializers.load();
                     let all = all.iter().filter(|materializer| materializer.follows(table.def()));
                     if !*asked {
                         *asked = true;
                         let left = all.filter(|materializer| materializer.expunge(id, self.lsn));
-                        told.indexes_left = left.map(|materializer| materializer.name()).collect();
-                        for name in &told.indexes_left {
+                        progress.indexes_left = left.map(|materializer| materializer.name()).collect();
+                        for name in &progress.indexes_left {
                             background.pauses.remove(&(id, *name));
                         }
                         continue;
                     }
                     let at_it = all.filter(|materializer| materializer.is_step_requested(table.def()));
                     let at_it: Vec<_> = at_it.map(|materializer| materializer.name()).collect();
-                    told.indexes_left.retain(|name| at_it.contains(name));
-                    if !told.indexes_left.is_empty() {
+                    progress.indexes_left.retain(|name| at_it.contains(name));
+                    if !progress.indexes_left.is_empty() {
                         return None;
                     }
-                    *stage = Stage::Remove(root.lsn());
+                    *stage = ErasureStage::Remove(root.lsn());
                 }
-                Stage::Remove(since) => {
+                ErasureStage::Remove(since) => {
                     let held = background.obsolete.iter().filter(|o| o.table == id && o.since <= *since);
                     let removing = background.removing.iter().filter(|(table, _)| *table == id);
-                    told.segments_held = (held.count() + removing.count()) as u64;
-                    told.indexes_left = left_over(shared, background, table, *since);
-                    told.error =
-                        background.left.iter().find(|((of, _), _)| *of == id).map(|(_, e)| e.clone());
-                    if told.segments_held == 0 && told.indexes_left.is_empty() {
-                        told.ended.get_or_insert(Ok(()));
+                    progress.segments_held = (held.count() + removing.count()) as u64;
+                    progress.indexes_left = unremoved_materializers(shared, background, table, *since);
+                    progress.error = background
+                        .removal_errors
+                        .iter()
+                        .find(|((of, _), _)| *of == id)
+                        .map(|(_, e)| e.clone());
+                    if progress.segments_held == 0 && progress.indexes_left.is_empty() {
+                        progress.ended.get_or_insert(Ok(()));
                     }
                     return None;
                 }
@@ -211,37 +225,37 @@ impl Erasure {
 
     /// Records that a piece of work failed; it is retried.
     pub(crate) fn failed(&self, error: &Error) {
-        self.state.lock().told.error = Some(error.clone());
+        self.state.lock().progress.error = Some(error.clone());
     }
 
     /// Records that a piece of work succeeded.
-    pub(crate) fn did(&self, done: Done) {
+    pub(crate) fn completed(&self, done: CompletedStep) {
         let mut state = self.state.lock();
-        state.told.error = None;
+        state.progress.error = None;
         match done {
-            Done::Forgot { segments } => {
-                state.told.history_segments += segments;
-                if matches!(state.stage, Stage::Forget) {
-                    state.stage = Stage::Seal;
+            CompletedStep::Forgot { segments } => {
+                state.progress.history_segments += segments;
+                if matches!(state.stage, ErasureStage::Forget) {
+                    state.stage = ErasureStage::Seal;
                 }
             }
-            Done::Sealed => {
-                state.told.segments_rewritten += 1;
-                if matches!(state.stage, Stage::Seal) {
-                    state.stage = Stage::Rewrite(None);
+            CompletedStep::Sealed => {
+                state.progress.segments_rewritten += 1;
+                if matches!(state.stage, ErasureStage::Seal) {
+                    state.stage = ErasureStage::Rewrite(None);
                 }
             }
-            Done::Rewrote => state.told.segments_rewritten += 1,
-            Done::Removed { bytes } => {
-                state.told.segments_removed += 1;
-                state.told.bytes_removed += bytes;
+            CompletedStep::Rewrote => state.progress.segments_rewritten += 1,
+            CompletedStep::Removed { bytes } => {
+                state.progress.segments_removed += 1;
+                state.progress.bytes_removed += bytes;
             }
         }
     }
 }
 
 /// A completed piece of work.
-pub(crate) enum Done {
+pub(crate) enum CompletedStep {
     Forgot { segments: u64 },
     Sealed,
     Rewrote,
@@ -260,22 +274,28 @@ impl Engine {
         let mut background = shared.background.lock();
         // Checked under the lock: closing ends the erasures that are registered by then.
         shared.check_open()?;
-        let Background { erasing, erasing_next, .. } = &mut *background;
+        let BackgroundState { erasing, erasing_next, .. } = &mut *background;
         let known = [erasing.get(&table), erasing_next.get(&table)].into_iter().flatten();
         let joined = known.into_iter().find(|erasure| erasure.lsn >= lsn).cloned();
         let erasure = joined.unwrap_or_else(|| {
             let erasure = Arc::new(Erasure::new(lsn));
             let place = if erasing.contains_key(&table) { erasing_next } else { erasing };
             if let Some(before) = place.insert(table, erasure.clone()) {
-                before.state.lock().followed_by = Some(erasure.clone());
+                before.state.lock().replaced_by = Some(erasure.clone());
             }
             erasure
         });
         // Failed work is retried at once: the reason for the failure may be gone.
-        erasure.state.lock().told.error = None;
-        for (what, retry) in &mut background.retries {
-            if matches!(what, What::Table(of) | What::Forget(of) | What::Compact(of) | What::Derive(of, _) if *of == table)
-            {
+        erasure.state.lock().progress.error = None;
+        for (job, retry) in &mut background.retries {
+            let is_of_table = match job {
+                BackgroundJob::Seal(of)
+                | BackgroundJob::Forget(of)
+                | BackgroundJob::Compact(of)
+                | BackgroundJob::Derive(of, _) => *of == table,
+                _ => false,
+            };
+            if is_of_table {
                 retry.due = Duration::ZERO;
             }
         }
@@ -288,28 +308,28 @@ impl Engine {
 /// Returns the next piece of work of all erasures, and its erasure. Ends those that are done.
 pub(crate) fn next(
     shared: &Shared,
-    root: &Root,
-    background: &mut Background,
+    root: &DatabaseRoot,
+    background: &mut BackgroundState,
     now: Duration,
-) -> Option<(Arc<Erasure>, Next)> {
+) -> Option<(Arc<Erasure>, ErasureStep)> {
     let all: Vec<(TableId, Arc<Erasure>)> =
         background.erasing.iter().map(|(id, erasure)| (*id, erasure.clone())).collect();
     for (id, erasure) in all {
         let Some(table) = root.tables().find(|table| table.def().id == id) else {
             erasure.end(Err(Error::not_found("the table was dropped, and all its files with it")));
-            ended(background, id);
+            finish(background, id);
             continue;
         };
         // An older state of the table does not have the deletes in question.
-        let may = [What::Table(id), What::Forget(id), What::Compact(id)]
+        let may = [BackgroundJob::Seal(id), BackgroundJob::Forget(id), BackgroundJob::Compact(id)]
             .iter()
-            .all(|what| background.may(*what, now));
+            .all(|job| background.may(*job, now));
         if table.lsn() < erasure.lsn || !may {
             continue;
         }
         let next = erasure.next(shared, root, table, background);
         if erasure.state().ended.is_some() {
-            ended(background, id);
+            finish(background, id);
         }
         if let Some(next) = next {
             return Some((erasure, next));
@@ -319,7 +339,7 @@ pub(crate) fn next(
 }
 
 /// Removes an erasure that has ended, and lets the one that waits for it begin.
-fn ended(background: &mut Background, table: TableId) {
+fn finish(background: &mut BackgroundState, table: TableId) {
     background.erasing.remove(&table);
     if let Some(next) = background.erasing_next.remove(&table) {
         background.erasing.insert(table, next);
@@ -327,41 +347,41 @@ fn ended(background: &mut Background, table: TableId) {
 }
 
 /// Does one piece of an erasure. The work is the same as that of the background pool for other reasons.
-pub(crate) fn run(shared: &Arc<Shared>, erasure: &Erasure, next: Next) -> Result<()> {
-    let (what, done) = match &next {
-        Next::Forget(task) => (task.what(), Done::Forgot { segments: task.segments() }),
-        Next::Seal(table) => (What::Table(table.def().id), Done::Sealed),
-        Next::Rewrite(table, _) => (What::Compact(table.def().id), Done::Rewrote),
+pub(crate) fn run(shared: &Arc<Shared>, erasure: &Erasure, next: ErasureStep) -> Result<()> {
+    let (job, done) = match &next {
+        ErasureStep::Forget(task) => (task.job(), CompletedStep::Forgot { segments: task.segments() }),
+        ErasureStep::Seal(table) => (BackgroundJob::Seal(table.def().id), CompletedStep::Sealed),
+        ErasureStep::Rewrite(table, _) => (BackgroundJob::Compact(table.def().id), CompletedStep::Rewrote),
     };
-    let under = Under::way(shared, what);
+    let running = RunningJob::new(shared, job);
     let made = match next {
-        Next::Forget(task) => {
+        ErasureStep::Forget(task) => {
             shared.counters.forgotten.add(1);
             Ok(task.edit())
         }
-        Next::Seal(table) => background::seal(shared, &table, table.next_row()),
-        Next::Rewrite(table, segment)
+        ErasureStep::Seal(table) => background::seal(shared, &table, table.next_row()),
+        ErasureStep::Rewrite(table, segment)
             if !table
                 .segments_with_deletes()
-                .any(|(of, deleted)| of.id() == segment && is_here(of, deleted)) =>
+                .any(|(of, deleted)| of.id() == segment && is_local(of, deleted)) =>
         {
             engine_evict::forget_bounds(shared, &table, segment)
         }
-        Next::Rewrite(table, segment) => {
+        ErasureStep::Rewrite(table, segment) => {
             let inputs = [segment];
-            let form = background::form_of(shared, &table, &inputs);
+            let form = background::compression_of(shared, &table, &inputs);
             background::compact(shared, &table, &inputs, form)
         }
     };
     let outcome = match made {
-        Ok(edit) => background::hand_over(shared, edit, under),
+        Ok(edit) => background::hand_over(shared, edit, running),
         Err(error) => {
-            under.end(true);
+            running.end(true);
             Err(error)
         }
     };
     match &outcome {
-        Ok(()) => erasure.did(done),
+        Ok(()) => erasure.completed(done),
         // The segment was found damaged: it is left alone, and counted.
         Err(error) if error.kind() == Kind::Damaged => {}
         Err(error) => erasure.failed(error),
@@ -370,14 +390,14 @@ pub(crate) fn run(shared: &Arc<Shared>, erasure: &Erasure, next: Next) -> Result
 }
 
 /// Returns the time until erasures are checked again, since files wait for their last reader.
-pub(crate) fn again(background: &Background) -> Option<Duration> {
+pub(crate) fn again(background: &BackgroundState) -> Option<Duration> {
     (!background.erasing.is_empty()).then_some(LOOK_EVERY)
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Ends all erasures of a closing database.
-pub(crate) fn close(background: &mut Background) {
+pub(crate) fn close(background: &mut BackgroundState) {
     let waiting = std::mem::take(&mut background.erasing_next);
     for erasure in std::mem::take(&mut background.erasing).into_values().chain(waiting.into_values()) {
         erasure.end(Err(Error::new(Kind::Closed, "the database is closing; ask again when it is open")));

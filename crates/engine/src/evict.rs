@@ -13,10 +13,11 @@ use table::materializer::{Materializer, Position};
 use table::{Segment, Snapshot, evict};
 use types::{Error, HotLimit, Kind, Micros, Result, RowId, SegmentId};
 
-use crate::background::{self, Under};
+use crate::background::state::{BackgroundJob, BackgroundState};
+use crate::background::{self, RunningJob};
+use crate::database_root::DatabaseRoot;
 use crate::inbox::BackgroundEdit;
-use crate::root::Root;
-use crate::shared::{Background, Shared, What};
+use crate::shared_state::Shared;
 
 /// Longest rest after a segment; otherwise the work rests as long as it took.
 const REST_MAX: Duration = Duration::from_secs(60);
@@ -25,16 +26,16 @@ const REST_MAX: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_secs(60);
 
 /// A segment that may be evicted.
-pub(crate) struct Task {
+pub(crate) struct EvictTask {
     snapshot: Arc<Snapshot>,
     segment: Arc<Segment>,
     materializer: Arc<dyn Materializer>,
     position: Arc<Position>,
 }
 
-impl Task {
-    pub fn what(&self) -> What {
-        What::Evict(self.snapshot.def().id)
+impl EvictTask {
+    pub fn job(&self) -> BackgroundJob {
+        BackgroundJob::Evict(self.snapshot.def().id)
     }
 }
 
@@ -59,7 +60,7 @@ pub fn hot_bytes(table: &Snapshot) -> u64 {
 /// Returns the materializer that stores a table's evicted rows, and its position in the root.
 fn passed<'a>(
     shared: &Shared,
-    root: &'a Root,
+    root: &'a DatabaseRoot,
     table: &Snapshot,
 ) -> Option<(Arc<dyn Materializer>, &'a Arc<Position>)> {
     let materializers = shared.materializers.load();
@@ -69,14 +70,19 @@ fn passed<'a>(
     Some((materializer, position))
 }
 
-pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: Duration) -> Option<Task> {
+pub(crate) fn next(
+    shared: &Shared,
+    root: &DatabaseRoot,
+    background: &BackgroundState,
+    now: Duration,
+) -> Option<EvictTask> {
     if background.evict_due > now || !background.evicting.is_empty() {
         return None;
     }
     let time = shared.env.clock.now();
     let may = |table: &&Arc<Snapshot>| {
         let id = table.def().id;
-        background.may(What::Evict(id), now)
+        background.may(BackgroundJob::Evict(id), now)
             && !background.is_being_erased(id)
             && background.evict_waits.get(&id).is_none_or(|until| *until <= now)
     };
@@ -86,7 +92,7 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
         if position.checkpoint.row < segment.meta().last_row {
             return None;
         }
-        Some(Task {
+        Some(EvictTask {
             snapshot: table.clone(),
             segment: segment.clone(),
             materializer,
@@ -99,8 +105,8 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &Background, now: D
 /// checked when the lake has come further.
 pub(crate) fn again(
     shared: &Shared,
-    root: &Root,
-    background: &Background,
+    root: &DatabaseRoot,
+    background: &BackgroundState,
     now: Duration,
 ) -> Option<Duration> {
     if shared.write_error.load().is_some() || !background.evicting.is_empty() {
@@ -109,7 +115,7 @@ pub(crate) fn again(
     let time = shared.env.clock.now();
     let left = |table: &Arc<Snapshot>| {
         // The end of running work leads to another check.
-        if background.is_running(What::Evict(table.def().id)) {
+        if background.is_running(BackgroundJob::Evict(table.def().id)) {
             return None;
         }
         let (segment, at) = waiting(table)?;
@@ -119,14 +125,15 @@ pub(crate) fn again(
         }
         let waits = background.evict_waits.get(&table.def().id).copied().unwrap_or_default();
         let left = Duration::from_micros(at.saturating_sub(time).max(0).unsigned_abs());
-        let retries = background.retries.get(&What::Evict(table.def().id)).map_or(Duration::ZERO, |r| r.due);
+        let retries =
+            background.retries.get(&BackgroundJob::Evict(table.def().id)).map_or(Duration::ZERO, |r| r.due);
         let until = background.evict_due.max(waits).max(retries);
         Some(left.max(until.saturating_sub(now)).max(Duration::from_millis(10)))
     };
     root.tables().filter_map(left).min()
 }
 
-pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
+pub(crate) fn run(shared: &Arc<Shared>, task: EvictTask, running: RunningJob) -> Result<()> {
     let began = shared.env.clock.monotonic();
     let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| make(shared, &task)))
         .unwrap_or_else(|_| Err(types::Error::internal("eviction met a bug of Polynya and stopped")));
@@ -141,17 +148,17 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     match made {
         Ok(Some(edit)) => {
             shared.counters.evictions.add(1);
-            background::hand_over(shared, edit, under)
+            background::hand_over(shared, edit, running)
         }
         Ok(None) => {
-            under.end(false);
+            running.end(false);
             Ok(())
         }
         Err(error) => {
             if error.kind() != Kind::Closed {
                 tracing::warn!(table = %task.snapshot.def().name, segment = %task.segment.id(), %error, "a segment stays here that the lake should have");
             }
-            under.end(error.kind() != Kind::Closed);
+            running.end(error.kind() != Kind::Closed);
             Err(error)
         }
     }
@@ -159,8 +166,8 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
 
 /// Compares a segment with the lake and writes the sidecar that replaces it. Returns `None` if the lake does not confirm yet
 /// that it has all rows.
-fn make(shared: &Arc<Shared>, task: &Task) -> Result<Option<BackgroundEdit>> {
-    let Task { snapshot, segment, materializer, position } = task;
+fn make(shared: &Arc<Shared>, task: &EvictTask) -> Result<Option<BackgroundEdit>> {
+    let EvictTask { snapshot, segment, materializer, position } = task;
     let (def, input) = (snapshot.def(), segment.id());
     let landed = materializer.landed(&position.published, snapshot);
     let Some(landed) = landed.filter(|landed| is_passed(landed.row(), segment)) else { return Ok(None) };

@@ -1,6 +1,6 @@
 //! TTL: deletes rows that are older than their table keeps them. It is an ordinary delete that goes through the log, so
 //! change feed, indexes and lake see it; each commit deletes a bounded number of rows. Records of requests that were
-//! remembered for long enough ([`crate::remember`]) are deleted in the same way.
+//! remembered for long enough ([`crate::idempotency`]) are deleted in the same way.
 //!
 //! Until it is deleted, an old row is there like any other. A table is checked again after a tenth of its time to live, and
 //! at least once a minute. The table of remembered requests is also checked as soon as it has a hundredth more rows than it
@@ -14,35 +14,36 @@ use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
 use table::Snapshot;
 use types::{DataType, Error, Micros, Principal, ROW_ID, Result, RowId, TableId};
 
-use crate::background::Under;
+use crate::background::RunningJob;
+use crate::background::state::{BackgroundJob, BackgroundState};
+use crate::database_root::DatabaseRoot;
+use crate::idempotency;
 use crate::inbox::Request;
 use crate::options::Options;
 use crate::prepare::{self, PreparedOp};
-use crate::remember;
-use crate::root::Root;
-use crate::shared::{Background, Shared, What};
+use crate::shared_state::Shared;
 use crate::transaction::{Op, Transaction};
 
 /// Number of rows that one commit deletes at most.
 const ROWS_AT_ONCE: usize = 4_096;
 /// Pause between two commits for a table that has more to delete: writers and materializers come first.
-const BREATH: Duration = Duration::from_millis(20);
+const COMMIT_PAUSE: Duration = Duration::from_millis(20);
 const LOOK_MIN: Duration = Duration::from_secs(1);
 const LOOK_MAX: Duration = Duration::from_secs(60);
 /// Divisor of the surplus of rows that makes a table due at once: a hundredth of the rows that it may keep. Each check then
 /// deletes about as many; without the margin there would be a commit for every few requests.
-const BEYOND_SHARE: u64 = 100;
+const SURPLUS_DIVISOR: u64 = 100;
 
 /// A table that is due for a check.
-pub(crate) struct Task {
-    root: Arc<Root>,
+pub(crate) struct ExpireTask {
+    root: Arc<DatabaseRoot>,
     table: Arc<Snapshot>,
-    keeps: Keeps,
+    limits: RetentionLimits,
 }
 
 /// The rows that a table keeps.
 #[derive(Clone, Copy)]
-struct Keeps {
+struct RetentionLimits {
     /// Age up to which rows are kept.
     ttl: Micros,
     /// Number of rows that are kept at most.
@@ -51,24 +52,24 @@ struct Keeps {
 
 /// The next checks of a table, on the machine's monotonic clock.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Due {
+pub(crate) struct ExpiryTimes {
     /// Time of the regular check.
     at: Duration,
     /// Time of the check if it has too many rows; not at once after the last check, so that writers come first.
     beyond: Duration,
 }
 
-impl Due {
-    fn of(background: &Background, table: &Snapshot, keeps: Keeps) -> Duration {
+impl ExpiryTimes {
+    fn of(background: &BackgroundState, table: &Snapshot, limits: RetentionLimits) -> Duration {
         let due = background.expire_due.get(&table.def().id).copied().unwrap_or_default();
-        if keeps.is_passed(table) { due.beyond } else { due.at }
+        if limits.is_exceeded_by(table) { due.beyond } else { due.at }
     }
 }
 
-impl Keeps {
+impl RetentionLimits {
     /// Returns true if there are so many surplus rows that they are deleted now.
-    fn is_passed(self, table: &Snapshot) -> bool {
-        table.rows() > self.rows_max.saturating_add(self.rows_max / BEYOND_SHARE)
+    fn is_exceeded_by(self, table: &Snapshot) -> bool {
+        table.rows() > self.rows_max.saturating_add(self.rows_max / SURPLUS_DIVISOR)
     }
 }
 
@@ -76,74 +77,79 @@ impl Keeps {
 pub(crate) fn has_too_many(old: &Snapshot, new: &Snapshot, options: &Options) -> bool {
     // The cheap test comes first, since this is called for each table of a commit.
     new.rows() > options.remember_max
-        && keeps(new, options).is_some_and(|keeps| keeps.is_passed(new) && !keeps.is_passed(old))
+        && limits_of(new, options)
+            .is_some_and(|limits| limits.is_exceeded_by(new) && !limits.is_exceeded_by(old))
 }
 
-impl Task {
-    pub fn what(&self) -> What {
-        What::Expire(self.table.def().id)
+impl ExpireTask {
+    pub fn job(&self) -> BackgroundJob {
+        BackgroundJob::Expire(self.table.def().id)
     }
 }
 
-fn with_ttl<'a>(root: &'a Root, options: &'a Options) -> impl Iterator<Item = (&'a Arc<Snapshot>, Keeps)> {
-    root.tables().filter_map(move |table| Some((table, keeps(table, options)?)))
+fn with_ttl<'a>(
+    root: &'a DatabaseRoot,
+    options: &'a Options,
+) -> impl Iterator<Item = (&'a Arc<Snapshot>, RetentionLimits)> {
+    root.tables().filter_map(move |table| Some((table, limits_of(table, options)?)))
 }
 
-fn keeps(table: &Snapshot, options: &Options) -> Option<Keeps> {
-    match table.def().name == remember::TABLE {
-        true => {
-            let ttl = Micros::try_from(options.remember_for.as_micros()).unwrap_or(Micros::MAX);
-            Some(Keeps { ttl, rows_max: options.remember_max })
-        }
-        false => table.def().options.ttl.map(|ttl| Keeps { ttl, rows_max: u64::MAX }),
+fn limits_of(table: &Snapshot, options: &Options) -> Option<RetentionLimits> {
+    if table.def().name == idempotency::TABLE {
+        let ttl = Micros::try_from(options.remember_for.as_micros()).unwrap_or(Micros::MAX);
+        Some(RetentionLimits { ttl, rows_max: options.remember_max })
+    } else {
+        table.def().options.ttl.map(|ttl| RetentionLimits { ttl, rows_max: u64::MAX })
     }
 }
 
 /// Returns the table that was due first.
 pub(crate) fn next(
-    root: &Arc<Root>,
+    root: &Arc<DatabaseRoot>,
     options: &Options,
-    background: &Background,
+    background: &BackgroundState,
     now: Duration,
-) -> Option<Task> {
-    let due = |(table, keeps): &(&Arc<Snapshot>, Keeps)| Due::of(background, table, *keeps);
-    let may =
-        |one: &(&Arc<Snapshot>, Keeps)| due(one) <= now && background.may(What::Expire(one.0.def().id), now);
-    let (table, keeps) = with_ttl(root, options).filter(may).min_by_key(due)?;
-    Some(Task { root: root.clone(), table: table.clone(), keeps })
+) -> Option<ExpireTask> {
+    let due =
+        |(table, limits): &(&Arc<Snapshot>, RetentionLimits)| ExpiryTimes::of(background, table, *limits);
+    let may = |one: &(&Arc<Snapshot>, RetentionLimits)| {
+        due(one) <= now && background.may(BackgroundJob::Expire(one.0.def().id), now)
+    };
+    let (table, limits) = with_ttl(root, options).filter(may).min_by_key(due)?;
+    Some(ExpireTask { root: root.clone(), table: table.clone(), limits })
 }
 
 /// Returns the time until a table must be checked again. Called when there is nothing to do now.
 pub(crate) fn again(
-    root: &Root,
+    root: &DatabaseRoot,
     options: &Options,
-    background: &mut Background,
+    background: &mut BackgroundState,
     now: Duration,
 ) -> Option<Duration> {
     if !background.expire_due.is_empty() {
         let lives = |id: &TableId| with_ttl(root, options).any(|(table, _)| table.def().id == *id);
         background.expire_due.retain(|id, _| lives(id));
     }
-    let due = |(table, keeps): (&Arc<Snapshot>, Keeps)| Due::of(background, table, keeps);
+    let due = |(table, limits): (&Arc<Snapshot>, RetentionLimits)| ExpiryTimes::of(background, table, limits);
     with_ttl(root, options).map(|one| due(one).saturating_sub(now)).min()
 }
 
-pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> {
+pub(crate) fn run(shared: &Arc<Shared>, task: ExpireTask, running: RunningJob) -> Result<()> {
     let id = task.table.def().id;
-    let rows = match old_rows(&task.table, task.keeps, shared.env.clock.now()) {
+    let rows = match old_rows(&task.table, task.limits, shared.env.clock.now()) {
         Ok(rows) => rows,
         Err(error) => {
-            under.end(true);
+            running.end(true);
             return Err(error);
         }
     };
-    let look = Duration::from_micros(task.keeps.ttl.unsigned_abs() / 10).clamp(LOOK_MIN, LOOK_MAX);
-    let pause = if rows.len() < ROWS_AT_ONCE { look } else { BREATH };
+    let look = Duration::from_micros(task.limits.ttl.unsigned_abs() / 10).clamp(LOOK_MIN, LOOK_MAX);
+    let pause = if rows.len() < ROWS_AT_ONCE { look } else { COMMIT_PAUSE };
     let now = shared.env.clock.monotonic();
-    let due = Due { at: now + pause, beyond: now + BREATH };
+    let due = ExpiryTimes { at: now + pause, beyond: now + COMMIT_PAUSE };
     shared.background.lock().expire_due.insert(id, due);
     if rows.is_empty() {
-        under.end(false);
+        running.end(false);
         return Ok(());
     }
     // Prepared against the root that was read, so that the ids cannot be taken for those of another table of the same name.
@@ -154,7 +160,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
     let mut prepared = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
-            under.end(true);
+            running.end(true);
             return Err(error);
         }
     };
@@ -163,7 +169,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
             *op = PreparedOp::Expire { target: target.clone(), rows: std::mem::take(rows) };
         }
     }
-    let done = Box::new(move |result: Result<_>| under.end(result.is_err()));
+    let done = Box::new(move |result: Result<_>| running.end(result.is_err()));
     if let Err((request, error)) = shared.inbox.push(Request::Write { prepared, done }) {
         request.refuse(error.clone());
         return Err(error);
@@ -172,15 +178,15 @@ pub(crate) fn run(shared: &Arc<Shared>, task: Task, under: Under) -> Result<()> 
 }
 
 /// Returns live rows that a table no longer keeps, at most [`ROWS_AT_ONCE`]. Rows without a time are always kept.
-fn old_rows(table: &Snapshot, keeps: Keeps, now: Micros) -> Result<Vec<RowId>> {
-    let beyond = usize::try_from(table.rows().saturating_sub(keeps.rows_max)).unwrap_or(usize::MAX);
+fn old_rows(table: &Snapshot, limits: RetentionLimits, now: Micros) -> Result<Vec<RowId>> {
+    let beyond = usize::try_from(table.rows().saturating_sub(limits.rows_max)).unwrap_or(usize::MAX);
     if beyond > 0 {
         let ids = table.scan_from(RowId(1), beyond.min(ROWS_AT_ONCE), &table.projection(&[ROW_ID])?)?;
         let ids = ids.column(0).as_primitive_opt::<Int64Type>();
         let ids = ids.ok_or_else(|| Error::internal("a row id was asked for"))?;
         return Ok(ids.values().iter().map(|id| RowId(*id as u64)).collect());
     }
-    let cutoff = now.saturating_sub(keeps.ttl);
+    let cutoff = now.saturating_sub(limits.ttl);
     let def = table.def();
     let mut old = Vec::new();
     let unexpected = || Error::internal("a row id and a time were asked for");

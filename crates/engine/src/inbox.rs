@@ -9,23 +9,23 @@ use table::materializer::Position;
 use types::{Error, Kind, Lsn, Result, SegmentId, TableId};
 use vfs::{Condvar, Mutex, Rank};
 
-use crate::background::Sealing;
+use crate::background::SealProgress;
 use crate::prepare::{Prepared, TRANSACTION_BYTES_MAX};
 use crate::transaction::Committed;
 
 /// Callback that receives the outcome of a transaction, once, from the commit thread. It must not block.
-pub(crate) type Done = Box<dyn FnOnce(Result<Committed>) + Send>;
+pub(crate) type CommitCallback = Box<dyn FnOnce(Result<Committed>) + Send>;
 
 /// A request to the commit thread.
 pub(crate) enum Request {
     Write {
         prepared: Prepared,
-        done: Done,
+        done: CommitCallback,
     },
     /// Applies a result of background work.
     Edit {
         edit: BackgroundEdit,
-        done: Done,
+        done: CommitCallback,
     },
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum BackgroundEdit {
         table: TableId,
         segment: Arc<table::Segment>,
         kept: Option<table::RetainedRows>,
-        sealing: Sealing,
+        sealing: SealProgress,
     },
     Compact {
         table: TableId,
@@ -55,17 +55,9 @@ pub(crate) enum BackgroundEdit {
         name: &'static str,
     },
     /// Deleted rows need no longer be retained.
-    Forget {
-        table: TableId,
-        segments: Vec<SegmentId>,
-        floor: Lsn,
-    },
+    Forget { table: TableId, segments: Vec<SegmentId>, floor: Lsn },
     /// A materializer made progress.
-    Derive {
-        table: TableId,
-        name: &'static str,
-        position: Arc<Position>,
-    },
+    Derive { table: TableId, name: &'static str, position: Arc<Position> },
     /// The log dropped files, so a request that found no room may be tried again.
     Trimmed,
 }
@@ -136,7 +128,7 @@ pub(crate) struct Inbox {
 
 /// Contents of the inbox, taken by the commit thread.
 #[derive(Default)]
-pub(crate) struct Taken {
+pub(crate) struct InboxBatch {
     pub requests: Vec<Request>,
     pub synced: Option<Result<Lsn>>,
     pub closed: bool,
@@ -245,17 +237,17 @@ impl Inbox {
     }
 
     /// Takes requests for up to `bytes_max` of log, but at least one, without waiting.
-    pub fn take(&self, bytes_max: u64) -> Taken {
+    pub fn take(&self, bytes_max: u64) -> InboxBatch {
         self.take_from(&mut self.state.lock(), bytes_max)
     }
 
     /// Takes the result of the last sync, and no request.
-    pub fn take_synced(&self) -> Taken {
-        Taken { synced: self.state.lock().synced.take(), ..Taken::default() }
+    pub fn take_synced(&self) -> InboxBatch {
+        InboxBatch { synced: self.state.lock().synced.take(), ..InboxBatch::default() }
     }
 
     /// Waits until there is a request, or none will come any more; then takes like [`Inbox::take`].
-    pub fn wait(&self, bytes_max: u64) -> Taken {
+    pub fn wait(&self, bytes_max: u64) -> InboxBatch {
         let mut state = self.state.lock();
         while state.requests.is_empty() && !state.closed {
             self.arrived.wait(&mut state);
@@ -266,19 +258,20 @@ impl Inbox {
     /// Waits until the running sync has ended, and takes only its result; or until there is enough for a frame, and takes
     /// that. A few small requests are left to gather: they could not become durable before the next sync anyway, and one
     /// frame for all is cheaper.
-    pub fn wait_beside_sync(&self, bytes_max: u64) -> Taken {
+    pub fn wait_beside_sync(&self, bytes_max: u64) -> InboxBatch {
         let mut state = self.state.lock();
         while state.synced.is_none() && !state.enough_for_a_frame() {
             self.arrived.wait(&mut state);
         }
         match state.synced.take() {
             None => self.take_from(&mut state, bytes_max),
-            synced => Taken { synced, ..Taken::default() },
+            synced => InboxBatch { synced, ..InboxBatch::default() },
         }
     }
 
-    fn take_from(&self, state: &mut State, bytes_max: u64) -> Taken {
-        let mut taken = Taken { requests: Vec::new(), synced: state.synced.take(), closed: state.closed };
+    fn take_from(&self, state: &mut State, bytes_max: u64) -> InboxBatch {
+        let mut taken =
+            InboxBatch { requests: Vec::new(), synced: state.synced.take(), closed: state.closed };
         // All of them go into one frame, so the frame's limit counts as well.
         let frame_bytes_max = bytes_max.min(TRANSACTION_BYTES_MAX);
         let (mut bytes, mut frame_bytes) = (0, 0);

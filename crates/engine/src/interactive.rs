@@ -11,7 +11,7 @@
 //! - S1, S2: a view of an open transaction is a value like any other, at the lsn of the beginning.
 //! - R1: reading takes no lock, and beginning takes only the reaper's, to wake it where no transaction was open before. The
 //!   state of a transaction is one atomic pointer; a statement that finds it changed meanwhile is refused.
-//! - R2: the number of open transactions, their time, and the memory of each and of all are bounded by [`Limits`]. The
+//! - R2: the number of open transactions, their time, and the memory of each and of all are bounded by [`TransactionLimits`]. The
 //!   reaper's thread ends a transaction whose client never comes back ([`registry`]).
 
 mod overlay;
@@ -25,20 +25,20 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use types::{Error, Kind, Lsn, Principal, Result, RowId, Scope, TableId};
 
+use crate::database_root::DatabaseRoot;
 use crate::engine::Engine;
-use crate::remember::Remember;
-use crate::root::Root;
+use crate::idempotency::IdempotentRequest;
 use crate::transaction::{Committed, Op};
 use crate::view::View;
 
 use overlay::Overlay;
-pub(crate) use overlay::Ranges;
-pub use overlay::Written;
+pub(crate) use overlay::RowIdRanges;
+pub use overlay::WrittenRows;
 pub(crate) use registry::Registry;
 
 /// Limits of open transactions.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct TransactionLimits {
     /// Time after which an open transaction is rolled back.
     pub time_max: Duration,
     /// Bytes that one may write: its values, and 32 bytes for each row.
@@ -49,9 +49,9 @@ pub struct Limits {
     pub bytes_of_all_max: u64,
 }
 
-impl Default for Limits {
+impl Default for TransactionLimits {
     fn default() -> Self {
-        Limits {
+        TransactionLimits {
             time_max: Duration::from_secs(60),
             bytes_max: 64 << 20,
             open_max: 256,
@@ -68,11 +68,11 @@ pub struct OpenTransaction(Arc<Handle>);
 struct Handle {
     engine: Engine,
     principal: Principal,
-    slot: Arc<Slot>,
+    slot: Arc<TransactionSlot>,
 }
 
 /// The state of a transaction, kept apart from its handle, so that it can be ended without the client.
-pub(crate) struct Slot {
+pub(crate) struct TransactionSlot {
     state: ArcSwap<State>,
     /// Time at which it expires, on the engine's monotonic clock.
     due: Duration,
@@ -81,11 +81,11 @@ pub(crate) struct Slot {
 
 enum State {
     Open(Overlay),
-    Ended(End),
+    Ended(EndReason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum EndReason {
     Committed,
     RolledBack,
     Expired,
@@ -94,33 +94,33 @@ pub(crate) enum End {
 
 /// Outcome of a committed transaction.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct TransactionOutcome {
     /// The rows and row versions of all tables. A row that was both inserted and ended within the transaction counts in
     /// neither.
     pub committed: Committed,
-    pub(crate) landed: Vec<Landing>,
+    pub(crate) final_rows: Vec<FinalRows>,
 }
 
 /// The final row ids of the rows of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Landing {
+pub(crate) struct FinalRows {
     pub table: TableId,
     /// The row ids within the transaction.
-    pub own: Ranges,
+    pub own: RowIdRanges,
     pub first: RowId,
 }
 
-impl Outcome {
+impl TransactionOutcome {
     /// Returns the first and the last row id that the rows of a statement have now; `None` if none of them is left. `first`
-    /// and `last` are ids from within the transaction ([`Written`]).
+    /// and `last` are ids from within the transaction ([`WrittenRows`]).
     pub fn rows(&self, table: TableId, first: RowId, last: RowId) -> Option<(RowId, RowId)> {
-        let landing = self.landed.iter().find(|landing| landing.table == table)?;
+        let rows_of = self.final_rows.iter().find(|rows| rows.table == table)?;
         let (mut before, mut through) = (0, 0);
-        for (start, rows) in &landing.own {
+        for (start, rows) in &rows_of.own {
             before += first.0.saturating_sub(*start).min(*rows);
             through += last.next().0.saturating_sub(*start).min(*rows);
         }
-        (through > before).then(|| (RowId(landing.first.0 + before), RowId(landing.first.0 + through - 1)))
+        (through > before).then(|| (RowId(rows_of.first.0 + before), RowId(rows_of.first.0 + through - 1)))
     }
 }
 
@@ -133,7 +133,7 @@ impl Engine {
         let limits = &shared.options.transactions;
         let due = shared.env.clock.monotonic() + limits.time_max;
         let state = ArcSwap::from_pointee(State::Open(Overlay::new(self.root())));
-        let slot = Arc::new(Slot { state, due, time_max: limits.time_max });
+        let slot = Arc::new(TransactionSlot { state, due, time_max: limits.time_max });
         let entered = shared.transactions.enter(&slot, limits);
         if entered.is_err() {
             shared.counters.refused_transactions.add(1);
@@ -141,7 +141,7 @@ impl Engine {
         self.watch_transactions(entered?);
         if let Err(closed) = shared.check_open() {
             // The database closed in between, and may have missed this transaction.
-            slot.end(&shared.transactions, End::Closed);
+            slot.end(&shared.transactions, EndReason::Closed);
             return Err(closed);
         }
         Ok(OpenTransaction(Arc::new(Handle { engine: self.clone(), principal: principal.clone(), slot })))
@@ -156,7 +156,7 @@ impl OpenTransaction {
     }
 
     /// Returns the [`Engine::root`] of the transaction: all of its contents, without regard to the principal.
-    pub fn root(&self) -> Result<Arc<Root>> {
+    pub fn root(&self) -> Result<Arc<DatabaseRoot>> {
         match &*self.state()? {
             State::Open(overlay) => Ok(overlay.root().clone()),
             State::Ended(end) => Err(self.ended(*end)),
@@ -176,22 +176,22 @@ impl OpenTransaction {
     /// with [`Kind::Invalid`] for a change of a definition.
     ///
     /// Fails with [`Kind::TooLarge`] if an operation would exceed a limit; the transaction goes on without it.
-    pub fn apply(&self, ops: Vec<Op>) -> Result<Vec<Written>> {
+    pub fn apply(&self, ops: Vec<Op>) -> Result<Vec<WrittenRows>> {
         self.change(|overlay| self.applied(overlay, ops))
     }
 
     /// Applies operations that follow from rows read in `view`, like [`OpenTransaction::apply`]. Fails with
     /// [`Kind::Conflict`] if another statement of this transaction has written since.
-    pub fn apply_read(&self, view: &View, ops: Vec<Op>) -> Result<Vec<Written>> {
+    pub fn apply_read(&self, view: &View, ops: Vec<Op>) -> Result<Vec<WrittenRows>> {
         self.change(|overlay| {
             if !view.is_of(overlay.root()) {
-                return Err(at_once());
+                return Err(concurrent_writes());
             }
             self.applied(overlay, ops)
         })
     }
 
-    fn applied(&self, overlay: &Overlay, ops: Vec<Op>) -> Result<(Overlay, Vec<Written>)> {
+    fn applied(&self, overlay: &Overlay, ops: Vec<Op>) -> Result<(Overlay, Vec<WrittenRows>)> {
         let shared = self.0.engine.shared();
         let limits = &shared.options.transactions;
         let time = shared.env.clock.now();
@@ -244,7 +244,7 @@ impl OpenTransaction {
 
     /// Discards all writes. Does nothing once the transaction has ended.
     pub fn rollback(&self) {
-        self.0.slot.end(&self.0.engine.shared().transactions, End::RolledBack);
+        self.0.slot.end(&self.0.engine.shared().transactions, EndReason::RolledBack);
     }
 
     /// Commits, all at one lsn or not at all, and ends the transaction either way. `done` is called once, like that of
@@ -253,12 +253,12 @@ impl OpenTransaction {
     /// [`Kind::Conflict`] names the table and the key (or the row) that another writer has written since the beginning. If
     /// nothing was written in the transaction, nothing is checked, logged or remembered.
     ///
-    /// `remember` is an idempotency key as in [`crate::Transaction::remember`]; [`crate::Remembered::outcome`] returns the
+    /// `remember` is an idempotency key as in [`crate::Transaction::remember`]; [`crate::RecordedRequest::outcome`] returns the
     /// outcome.
     pub fn submit_commit(
         &self,
-        remember: Option<Remember>,
-        done: impl FnOnce(Result<Outcome>) + Send + 'static,
+        remember: Option<IdempotentRequest>,
+        done: impl FnOnce(Result<TransactionOutcome>) + Send + 'static,
     ) {
         let engine = &self.0.engine;
         let registry = &engine.shared().transactions;
@@ -266,33 +266,36 @@ impl OpenTransaction {
             Ok(state) => state,
             Err(error) => return done(Err(error)),
         };
-        let State::Open(overlay) = &*state else { return done(Err(self.ended(End::Expired))) };
-        if !self.0.slot.replace(registry, &state, State::Ended(End::Committed)) {
-            return done(Err(self.state().err().unwrap_or_else(at_once)));
+        let State::Open(overlay) = &*state else { return done(Err(self.ended(EndReason::Expired))) };
+        if !self.0.slot.replace(registry, &state, State::Ended(EndReason::Committed)) {
+            return done(Err(self.state().err().unwrap_or_else(concurrent_writes)));
         }
         let commit = match overlay.commit(&self.0.principal, remember) {
             Ok(Some(commit)) => commit,
             Ok(None) => {
                 let committed = Committed { lsn: overlay.root().lsn(), ..Committed::default() };
-                return done(Ok(Outcome { committed, landed: Vec::new() }));
+                return done(Ok(TransactionOutcome { committed, final_rows: Vec::new() }));
             }
             Err(error) => return done(Err(error)),
         };
-        let overlay::Commit { prepared, tables, own, landed } = commit;
+        let overlay::PreparedCommit { prepared, tables, own, first_rows } = commit;
         engine.submit_prepared(&tables, prepared, move |result| {
             done(result.map(|committed| {
-                let firsts = landed.get().map(Vec::as_slice).unwrap_or_default();
-                let landing = |(table, first): &(TableId, RowId)| {
+                let firsts = first_rows.get().map(Vec::as_slice).unwrap_or_default();
+                let final_rows_of = |(table, first): &(TableId, RowId)| {
                     let own = own.iter().find(|(of, _)| of == table)?.1.clone();
-                    Some(Landing { table: *table, own, first: *first })
+                    Some(FinalRows { table: *table, own, first: *first })
                 };
-                Outcome { committed, landed: firsts.iter().filter_map(landing).collect() }
+                TransactionOutcome {
+                    committed,
+                    final_rows: firsts.iter().filter_map(final_rows_of).collect(),
+                }
             }));
         });
     }
 
     /// Commits like [`OpenTransaction::submit_commit`], and waits for the answer.
-    pub fn commit(&self) -> Result<Outcome> {
+    pub fn commit(&self) -> Result<TransactionOutcome> {
         let (sender, receiver) = mpsc::channel();
         self.submit_commit(None, move |result| {
             // The receiver is alive: it waits below.
@@ -305,7 +308,7 @@ impl OpenTransaction {
     fn state(&self) -> Result<Arc<State>> {
         let slot = &self.0.slot;
         if self.remaining().is_zero() {
-            slot.end(&self.0.engine.shared().transactions, End::Expired);
+            slot.end(&self.0.engine.shared().transactions, EndReason::Expired);
         }
         let state = slot.state.load_full();
         match &*state {
@@ -316,20 +319,20 @@ impl OpenTransaction {
 
     fn change<T>(&self, change: impl FnOnce(&Overlay) -> Result<(Overlay, T)>) -> Result<T> {
         let state = self.state()?;
-        let State::Open(overlay) = &*state else { return Err(self.ended(End::Expired)) };
+        let State::Open(overlay) = &*state else { return Err(self.ended(EndReason::Expired)) };
         let (next, value) = change(overlay)?;
         if self.0.slot.replace(&self.0.engine.shared().transactions, &state, State::Open(next)) {
             return Ok(value);
         }
         // The transaction ended meanwhile, and its error is returned; or another statement was faster.
         self.state()?;
-        Err(at_once())
+        Err(concurrent_writes())
     }
 
-    fn ended(&self, end: End) -> Error {
+    fn ended(&self, end: EndReason) -> Error {
         match end {
-            End::Committed | End::RolledBack => Error::invalid("the transaction has ended"),
-            End::Expired => Error::new(
+            EndReason::Committed | EndReason::RolledBack => Error::invalid("the transaction has ended"),
+            EndReason::Expired => Error::new(
                 Kind::Timeout,
                 format!(
                     "the transaction was open for more than {} s and was rolled back",
@@ -337,12 +340,12 @@ impl OpenTransaction {
                 ),
             )
             .hint("begin another one, and keep it short"),
-            End::Closed => Error::new(Kind::Closed, "the database is closed or closing"),
+            EndReason::Closed => Error::new(Kind::Closed, "the database is closed or closing"),
         }
     }
 }
 
-impl Slot {
+impl TransactionSlot {
     /// Replaces the state `known` by `next`. Returns false if the state has changed meanwhile.
     fn replace(&self, registry: &Registry, known: &Arc<State>, next: State) -> bool {
         let (before, after) = (known.held_bytes(), next.held_bytes());
@@ -359,14 +362,14 @@ impl Slot {
     }
 
     /// Ends the transaction unless it has ended.
-    pub(crate) fn end(&self, registry: &Registry, end: End) {
+    pub(crate) fn end(&self, registry: &Registry, end: EndReason) {
         loop {
             let known = self.state.load_full();
             if matches!(&*known, State::Ended(_)) {
                 return;
             }
             if self.replace(registry, &known, State::Ended(end)) {
-                if end == End::Expired {
+                if end == EndReason::Expired {
                     registry.expired();
                 }
                 return;
@@ -386,7 +389,7 @@ impl State {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.slot.end(&self.engine.shared().transactions, End::RolledBack);
+        self.slot.end(&self.engine.shared().transactions, EndReason::RolledBack);
     }
 }
 
@@ -396,7 +399,7 @@ impl fmt::Debug for OpenTransaction {
     }
 }
 
-fn at_once() -> Error {
+fn concurrent_writes() -> Error {
     Error::conflict("two statements of one transaction wrote at once, and this one came second")
         .hint("run the statements of a transaction one after the other")
 }

@@ -19,8 +19,8 @@ use types::codec::{Decoder, Encoder};
 use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableId, ViewDef};
 use vfs::{Access, Env};
 
-use crate::root::{Meta, Root};
-use crate::times::Times;
+use crate::commit_times::CommitTimes;
+use crate::database_root::{DatabaseRoot, Meta};
 
 const MAGIC: &[u8; 8] = b"polynyaM";
 /// The newest format, in which views name the tables that they read. A database without such views is written in an older
@@ -55,17 +55,17 @@ pub struct Manifest {
     pub tables: Vec<table::State>,
     pub views: Vec<ViewDef>,
     /// Times of the commits.
-    pub(crate) times: Times,
+    pub(crate) times: CommitTimes,
 }
 
 impl Manifest {
     /// The lsn from which the log is needed besides a manifest of this root: that of the oldest row in no segment.
-    pub(crate) fn replay_from(root: &Root) -> Lsn {
+    pub(crate) fn replay_from(root: &DatabaseRoot) -> Lsn {
         let heads = root.tables().filter_map(|table| table.head_first_lsn());
         heads.fold(root.lsn.next(), Lsn::min)
     }
 
-    pub(crate) fn of(root: &Root, next_segment: SegmentId) -> Manifest {
+    pub(crate) fn of(root: &DatabaseRoot, next_segment: SegmentId) -> Manifest {
         let checkpoint = |((name, table), c): (&(String, TableId), &Checkpoint)| {
             (name.clone(), *table, c.row, c.lsn, c.state.clone())
         };
@@ -179,9 +179,10 @@ impl Manifest {
             } else {
                 Vec::new()
             },
-            times: match version > WITHOUT_TIMES {
-                true => Times::decode(&mut d)?,
-                false => Times::from(time, lsn),
+            times: if version > WITHOUT_TIMES {
+                CommitTimes::decode(&mut d)?
+            } else {
+                CommitTimes::from(time, lsn)
             },
         };
         d.finish()?;
@@ -225,7 +226,7 @@ fn find(env: &Env, dir: &Path) -> Result<Option<(Manifest, Option<Error>)>> {
 }
 
 /// Returns true if a directory has a manifest or its copy, even a damaged one.
-pub fn is_there(env: &Env, dir: &Path) -> bool {
+pub fn exists(env: &Env, dir: &Path) -> bool {
     [PREFIX, COPY_PREFIX]
         .into_iter()
         .any(|prefix| list(env, dir, prefix).is_ok_and(|found| !found.is_empty()))
@@ -279,11 +280,11 @@ pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
     let [copy, path] =
         [COPY_PREFIX, PREFIX].map(|prefix| dir.join(format!("{prefix}{:016x}", manifest.lsn.0)));
     let failed = |path: &Path, e| Error::io(format!("writing {}", path.display()), e);
-    let stood = env.disk.exists(&copy).map_err(|e| failed(&copy, e))?;
-    put(env, &copy, &bytes).map_err(|e| failed(&copy, e))?;
-    if let Err(error) = put(env, &path, &bytes) {
+    let had_copy = env.disk.exists(&copy).map_err(|e| failed(&copy, e))?;
+    write_file(env, &copy, &bytes).map_err(|e| failed(&copy, e))?;
+    if let Err(error) = write_file(env, &path, &bytes) {
         // The predecessor and its copy are still there; this copy takes room that the next attempt needs.
-        if !stood {
+        if !had_copy {
             let _ = env.disk.remove(&copy);
         }
         return Err(failed(&path, error));
@@ -299,7 +300,7 @@ pub(crate) fn write(env: &Env, dir: &Path, manifest: &Manifest) -> Result<()> {
 }
 
 /// Writes a file with these bytes, durable except for its name.
-fn put(env: &Env, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn write_file(env: &Env, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(TEMPORARY);
     let temporary = Path::new(&temporary);

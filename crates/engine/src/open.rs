@@ -12,17 +12,17 @@ use types::{Error, Kind, Lsn, Micros, Result, RowId, SegmentId, TableDef, TableI
 use vfs::Env;
 
 use crate::backup;
+use crate::commit_times::CommitTimes;
+use crate::database_root::{DatabaseRoot, Meta};
 use crate::manifest::{self, Manifest};
 use crate::options::Options;
-use crate::root::{Meta, Root};
-use crate::times::Times;
 
 /// The state that opening a directory recovered.
-pub(crate) struct Opened {
+pub(crate) struct RecoveredState {
     pub log: commitlog::Writer,
     pub tips: HashMap<TableId, Tip>,
     pub meta: Meta,
-    pub root: Root,
+    pub root: DatabaseRoot,
     pub next_segment: SegmentId,
     pub manifest_lsn: Lsn,
     /// Set if the log is damaged: the recovered part serves reads.
@@ -32,7 +32,7 @@ pub(crate) struct Opened {
 }
 
 /// Recovers the database in `dir`, which must exist and be locked.
-pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
+pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<RecoveredState> {
     make_dirs(env, dir)?;
     let manifest = match manifest::recover(env, dir)? {
         Some(manifest) => manifest,
@@ -57,7 +57,7 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
     }
     let Replay { tips, meta, time, times, next_segment, .. } = replay;
     let snapshot = |tip: &Tip| (Arc::from(tip.def().name.as_str()), tip.snapshot(lsn));
-    let root = Root {
+    let root = DatabaseRoot {
         lsn,
         time,
         made: env.clock.monotonic(),
@@ -73,7 +73,7 @@ pub(crate) fn open(env: &Env, dir: &Path, options: &Options) -> Result<Opened> {
             .flat_map(|table| table.segments())
             .for_each(|segment| segment.note_lake_error(damage));
     }
-    Ok(Opened {
+    Ok(RecoveredState {
         log,
         tips,
         meta,
@@ -144,7 +144,7 @@ pub(crate) struct Replay<'a> {
     pub tips: HashMap<TableId, Tip>,
     pub meta: Meta,
     pub time: Micros,
-    pub times: Times,
+    pub times: CommitTimes,
     pub next_segment: SegmentId,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use table::compaction::Policy;
 
-use crate::backup::Place;
+use crate::backup::BackupStore;
 
 /// Settings of one database. The defaults suit a machine with 2 cores and 2 GiB.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Options {
     /// Folder in which the log is archived, with a folder for each database in it. `None`: the log is not archived.
     pub archive: Option<PathBuf>,
     /// Remote store in which the log is archived. It takes precedence over `archive`.
-    pub archive_place: Option<Arc<dyn Place>>,
+    pub archive_store: Option<Arc<dyn BackupStore>>,
     /// Time for which small commits are gathered before they are archived together; a full log file is archived at once.
     pub archive_wait: Duration,
     /// Bytes of a table's head at which it is sealed into a segment.
@@ -56,7 +56,7 @@ pub struct Options {
     /// ones stay readable.
     pub zstd_after: Option<Duration>,
     /// Limits of open transactions.
-    pub transactions: crate::Limits,
+    pub transactions: crate::TransactionLimits,
 }
 
 impl Default for Options {
@@ -64,7 +64,7 @@ impl Default for Options {
         Options {
             log: commitlog::Options::default(),
             archive: None,
-            archive_place: None,
+            archive_store: None,
             archive_wait: Duration::from_secs(60),
             seal_bytes: 48 << 20,
             seal_rows: 1 << 20,
@@ -83,7 +83,7 @@ impl Default for Options {
             remember_max: 10_000_000,
             compaction: Policy::default(),
             zstd_after: None,
-            transactions: crate::Limits::default(),
+            transactions: crate::TransactionLimits::default(),
         }
     }
 }
@@ -113,11 +113,11 @@ impl Options {
             history: Duration::from_secs(60),
             history_bytes_max: 64 << 20,
             compaction: Policy { segment_bytes_max: 64 << 20, keyed_rows_max: 1 << 18, ..Policy::default() },
-            transactions: crate::Limits {
+            transactions: crate::TransactionLimits {
                 bytes_max: 8 << 20,
                 open_max: 16,
                 bytes_of_all_max: 16 << 20,
-                ..crate::Limits::default()
+                ..crate::TransactionLimits::default()
             },
             ..Options::default()
         }

@@ -23,15 +23,15 @@ use types::{
     TableId, UniqueState, Value, ViewDef, key, memory, name,
 };
 
-use crate::remember::{self, Remember};
-use crate::root::Root;
+use crate::database_root::DatabaseRoot;
+use crate::idempotency::{self, IdempotentRequest};
 use crate::transaction::{Mode, NewColumn, Op, Transaction};
 use crate::view::View;
 
 pub(crate) use alter::{Alter, refuse_nulls};
 use keys::distinct;
 pub(crate) use keys::{encode_keys, find_all};
-pub(crate) use unique::{Claims, claims, equal_rows};
+pub(crate) use unique::{UniqueClaims, claims, equal_rows};
 
 /// A transaction ready for the commit thread.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct Prepared {
     /// Upper bound of the bytes that it adds to a frame; at most [`TRANSACTION_BYTES_MAX`].
     pub frame_bytes: u64,
     /// Receives the row ids of the inserted rows, if a caller asks for them.
-    pub landed: Option<Landed>,
+    pub first_rows: Option<InsertedFirstRows>,
 }
 
 impl Prepared {
@@ -70,7 +70,7 @@ impl Prepared {
 }
 
 /// The first row id that a commit wrote in each table, set before the commit is answered.
-pub(crate) type Landed = Arc<OnceLock<Vec<(TableId, RowId)>>>;
+pub(crate) type InsertedFirstRows = Arc<OnceLock<Vec<(TableId, RowId)>>>;
 
 /// Bytes of a frame that one transaction may take. A larger one is refused before anything is applied: a change that was
 /// applied but does not fit into a frame would end all writing.
@@ -108,16 +108,16 @@ pub(crate) enum PreparedOp {
     },
     Insert(Insert),
     Delete {
-        target: Target,
+        target: TargetTable,
         rows: Vec<RowId>,
         must_exist: bool,
     },
     Expire {
-        target: Target,
+        target: TargetTable,
         rows: Vec<RowId>,
     },
     DeleteKeys {
-        target: Target,
+        target: TargetTable,
         keys: Vec<Key>,
     },
     PutView {
@@ -132,14 +132,14 @@ pub(crate) enum PreparedOp {
     RemoveKey {
         name: String,
     },
-    /// Writes the row of [`crate::remember`] that records the transaction; its last operation.
+    /// Writes the row of [`crate::idempotency`] that records the transaction; its last operation.
     Remember(Insert),
     Nothing,
 }
 
 /// The table an operation was prepared for.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct TargetTable {
     /// Full name.
     pub table: String,
     /// `None` if the same transaction creates it.
@@ -150,7 +150,7 @@ pub(crate) struct Target {
 
 #[derive(Debug)]
 pub(crate) struct Insert {
-    pub target: Target,
+    pub target: TargetTable,
     /// Version of the schema that `batch` conforms to.
     pub version: SchemaVersion,
     /// User columns with their ids.
@@ -158,8 +158,8 @@ pub(crate) struct Insert {
     /// One key for each row of a keyed table; empty for a keyless one.
     pub keys: Vec<Key>,
     /// The values claimed under each unique index.
-    pub claims: Vec<Claims>,
-    pub rule: Rule,
+    pub claims: Vec<UniqueClaims>,
+    pub rule: KeyRule,
     /// Row versions that must be live and end: those that an update replaces.
     pub replaces: Vec<RowId>,
 }
@@ -173,7 +173,7 @@ pub(crate) struct Key {
 
 /// The rule for a new row whose key a live row has already.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub(crate) enum KeyRule {
     Refuse,
     Replace,
     Skip,
@@ -186,7 +186,7 @@ pub(crate) enum Rule {
 
 /// Checks a transaction and does the heavy part of it.
 pub(crate) fn prepare(
-    root: &Arc<Root>,
+    root: &Arc<DatabaseRoot>,
     principal: &Principal,
     materializers: &[Arc<dyn Materializer>],
     unique_at_once_rows: u64,
@@ -208,13 +208,13 @@ pub(crate) fn prepare(
     let mut ops = transaction.ops.into_iter().map(|op| preparer.op(op)).collect::<Result<Vec<_>>>()?;
     if let Some(remember) = &transaction.remember {
         preparer.take_room(remember_bytes(remember))?;
-        ops.extend(remember::prepare(root, remember)?);
+        ops.extend(idempotency::prepare(root, remember)?);
     }
-    Ok(Prepared { ops, bytes: preparer.bytes, frame_bytes: preparer.frame_bytes, landed: None })
+    Ok(Prepared { ops, bytes: preparer.bytes, frame_bytes: preparer.frame_bytes, first_rows: None })
 }
 
 /// Upper bound of the bytes in a frame for the record of a request, its table's definition included.
-pub(crate) fn remember_bytes(remember: &Remember) -> u64 {
+pub(crate) fn remember_bytes(remember: &IdempotentRequest) -> u64 {
     let tables = remember.tables.iter().map(|name| name.len() + TABLE_ID_CHARS_MAX + 2).sum::<usize>();
     4 * OP_BYTES + (remember.note.as_ref().map_or(0, String::len) + tables) as u64
 }
@@ -228,14 +228,14 @@ struct Preparer<'a> {
     unique_at_once_rows: u64,
     internal: bool,
     /// The tables that earlier operations of the transaction touched, as they left them, by full name.
-    tables: HashMap<String, Touched>,
+    tables: HashMap<String, TouchedTable>,
     bytes: u64,
     frame_bytes: u64,
     rows: u64,
 }
 
 /// A table as this transaction sees it.
-struct Touched {
+struct TouchedTable {
     def: Arc<TableDef>,
     base: Option<Arc<table::Snapshot>>,
     /// True if an earlier operation changed its rows.
@@ -278,17 +278,17 @@ impl Preparer<'_> {
             Op::AlterIndexes { table, drop, add } => self.alter_indexes(&table, drop, add)?,
             Op::Insert { table, batch, mode } => {
                 let (rule, mode_name) = match mode {
-                    Mode::Append => (Rule::Refuse, "append"),
-                    Mode::Upsert => (Rule::Replace, "upsert"),
-                    Mode::InsertIfAbsent => (Rule::Skip, "insert_if_absent"),
-                    Mode::CompareAndSet(expected) => (Rule::Expect(expected), "compare-and-set"),
+                    Mode::Append => (KeyRule::Refuse, "append"),
+                    Mode::Upsert => (KeyRule::Replace, "upsert"),
+                    Mode::InsertIfAbsent => (KeyRule::Skip, "insert_if_absent"),
+                    Mode::CompareAndSet(expected) => (KeyRule::Expect(expected), "compare-and-set"),
                 };
                 PreparedOp::Insert(self.insert(&table, &batch, rule, mode_name, Vec::new())?)
             }
             Op::Update { table, mut old, batch } => {
                 old.sort_unstable();
                 old.dedup();
-                PreparedOp::Insert(self.insert(&table, &batch, Rule::Refuse, "update", old)?)
+                PreparedOp::Insert(self.insert(&table, &batch, KeyRule::Refuse, "update", old)?)
             }
             Op::Delete { table, mut rows, must_exist } => {
                 rows.sort_unstable();
@@ -313,19 +313,17 @@ impl Preparer<'_> {
         })
     }
 
-    fn touch(&mut self, full_name: &str) -> Result<&mut Touched> {
+    fn touch(&mut self, full_name: &str) -> Result<&mut TouchedTable> {
         // A name that differs by case only must meet the same entry.
-        let snapshot = match self.tables.contains_key(full_name) {
-            true => None,
-            false => Some(self.view.table(full_name)?),
-        };
+        let snapshot =
+            if self.tables.contains_key(full_name) { None } else { Some(self.view.table(full_name)?) };
         let actual = snapshot.as_ref().map_or_else(|| full_name.to_owned(), |s| s.def().name.clone());
         let touched = match self.tables.entry(actual) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
                 let base = snapshot.expect("a table that was not touched yet was looked up");
                 let def = base.def().clone();
-                entry.insert(Touched { def, base: Some(base), rows_changed: false, dropped: false })
+                entry.insert(TouchedTable { def, base: Some(base), rows_changed: false, dropped: false })
             }
         };
         if touched.dropped {
@@ -361,8 +359,10 @@ impl Preparer<'_> {
             Err(e) if e.kind() == Kind::NotFound && !self.tables.contains_key(&full_name) => {
                 name::check_new_table(&full_name)?;
                 let new = Arc::new(def.clone());
-                self.tables
-                    .insert(full_name, Touched { def: new, base: None, rows_changed: false, dropped: false });
+                self.tables.insert(
+                    full_name,
+                    TouchedTable { def: new, base: None, rows_changed: false, dropped: false },
+                );
                 Ok(PreparedOp::CreateTable { def, if_absent })
             }
             Err(e) => Err(e),
@@ -406,7 +406,7 @@ impl Preparer<'_> {
     }
 
     /// Notes that the transaction changes rows of a table, and returns that table.
-    fn rows_target(&mut self, table: &str) -> Result<Target> {
+    fn rows_target(&mut self, table: &str) -> Result<TargetTable> {
         let full_name = self.writable_name(table)?;
         let touched = self.touch(&full_name)?;
         if touched.rows_changed && touched.def.is_checked() {
@@ -418,20 +418,20 @@ impl Preparer<'_> {
         }
         touched.rows_changed = true;
         let id = touched.base.as_ref().map(|base| base.def().id);
-        Ok(Target { table: touched.def.name.clone(), id, base: touched.base.clone() })
+        Ok(TargetTable { table: touched.def.name.clone(), id, base: touched.base.clone() })
     }
 
     fn insert(
         &mut self,
         table: &str,
         batch: &RecordBatch,
-        rule: Rule,
+        rule: KeyRule,
         mode: &str,
         replaces: Vec<RowId>,
     ) -> Result<Insert> {
         let target = self.rows_target(table)?;
         let def = self.tables[&target.table].def.clone();
-        if let Rule::Expect(expected) = &rule {
+        if let KeyRule::Expect(expected) = &rule {
             if !def.is_keyed() {
                 return Err(Error::invalid(format!("{mode} needs a table with a primary key"))
                     .with("table", &target.table));
@@ -449,9 +449,10 @@ impl Preparer<'_> {
             return Err(too_large(format!("a transaction writes at most {TRANSACTION_ROWS_MAX} rows")));
         }
         // Checked before defaults are filled in: a small request can become a large one.
-        let added = match batch.schema_ref().fields().len() < def.schema.columns.len() {
-            true => table::added_bytes(batch, &def)?,
-            false => 0,
+        let added = if batch.schema_ref().fields().len() < def.schema.columns.len() {
+            table::added_bytes(batch, &def)?
+        } else {
+            0
         };
         if self.frame_bytes.saturating_add(added) > TRANSACTION_BYTES_MAX {
             return Err(too_large(format!(
@@ -470,11 +471,11 @@ impl Preparer<'_> {
         .map_err(|e| e.with("table", name::short_table_name(&target.table)))?;
         self.bytes += batch_bytes(&batch);
         self.take_room(commitlog::batch::bytes_max(&batch) + replaces.len() as u64 * DELETE_BYTES)?;
-        if matches!(rule, Rule::Replace | Rule::Expect(_)) && def.is_keyed() {
+        if matches!(rule, KeyRule::Replace | KeyRule::Expect(_)) && def.is_keyed() {
             self.take_room(batch.num_rows() as u64 * DELETE_BYTES)?;
         }
         if !def.is_keyed() {
-            if rule == Rule::Skip && !def.is_checked() {
+            if rule == KeyRule::Skip && !def.is_checked() {
                 return Err(Error::invalid(format!(
                     "{mode} needs a table with a primary key or a unique index"
                 ))
@@ -487,9 +488,10 @@ impl Preparer<'_> {
         let keys = encode_keys(&def, &batch);
         // All rows stay if unique indexes are checked: among several rows with one key, other values help decide which of
         // them is written.
-        let (batch, keys) = match rule == Rule::Skip && def.indexes.iter().any(IndexDef::checks_writes) {
-            true => (batch, keys),
-            false => distinct(&def, batch, keys, &rule)?,
+        let (batch, keys) = if rule == KeyRule::Skip && def.indexes.iter().any(IndexDef::checks_writes) {
+            (batch, keys)
+        } else {
+            distinct(&def, batch, keys, &rule)?
         };
         let claims = self.claims(&target, &def, &batch, &rule)?;
         let keys = find_all(target.base.as_deref(), keys)?;

@@ -40,9 +40,10 @@ impl View {
         if let Ok(vault) = self.searchable(full_name) {
             return Resolved::Vault(vault);
         }
-        match self.may_name(full_name) && !self.is_taken(full_name) {
-            true => Resolved::Missing,
-            false => Resolved::Hidden,
+        if self.may_name(full_name) && !self.is_taken(full_name) {
+            Resolved::Missing
+        } else {
+            Resolved::Hidden
         }
     }
 

@@ -4,7 +4,7 @@ use arrow::array::RecordBatch;
 use commitlog::edit::ApiKey;
 use types::{AlterAction, DataType, Lsn, Micros, NewIndex, RowId, TableDef, Value, ViewDef};
 
-use crate::remember::Remember;
+use crate::idempotency::IdempotentRequest;
 
 /// Operations that become one commit: all at one lsn, or none.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Transaction {
     /// Allows writes to tables of the namespace `polynya`. Only Polynya's own recorders set it.
     pub internal: bool,
     /// The idempotency key, if there is one: the transaction is committed once, however often it is sent.
-    pub remember: Option<Remember>,
+    pub remember: Option<IdempotentRequest>,
 }
 
 /// The moment at which the writer is answered.
@@ -183,10 +183,10 @@ impl Transaction {
     }
 
     /// Gives the transaction an idempotency key. It is refused with [`types::Kind::Conflict`] (in its context
-    /// [`REPEATED`](crate::remember::REPEATED)) if one of this key was committed already. Only for [`Ack::Durable`]:
+    /// [`REPEATED`](crate::idempotency::REPEATED)) if one of this key was committed already. Only for [`Ack::Durable`]:
     /// otherwise nobody would learn its outcome.
     #[must_use]
-    pub fn remember(mut self, remember: Remember) -> Self {
+    pub fn remember(mut self, remember: IdempotentRequest) -> Self {
         self.remember = Some(remember);
         self
     }

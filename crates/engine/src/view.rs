@@ -11,9 +11,9 @@ use types::{
     Scope, TableDef, TableId, TableSet, ViewDef, name,
 };
 
-use crate::near::{did_you_mean, near};
-use crate::remember;
-use crate::root::Root;
+use crate::database_root::DatabaseRoot;
+use crate::idempotency;
+use crate::name_hints::{did_you_mean, similar_names};
 
 /// The column that marks the rows of a vault that everybody may see.
 const PUBLISHED: &str = "published";
@@ -24,11 +24,11 @@ const PUBLISHED: &str = "published";
 /// not exist, except for search: [`View::searchable`] with [`View::row_filter`].
 #[derive(Clone, Debug)]
 pub struct View {
-    root: Arc<Root>,
+    root: Arc<DatabaseRoot>,
     tables: TableSet,
     admin: bool,
     /// The lsn at which it reads, if that is not the root's.
-    then: Option<Lsn>,
+    past_lsn: Option<Lsn>,
 }
 
 /// The rows and columns of a table that may be shown to a principal that may not read all of it.
@@ -41,34 +41,34 @@ pub struct RowFilter {
 }
 
 impl View {
-    pub(crate) fn new(root: Arc<Root>, principal: &Principal) -> Result<Self> {
+    pub(crate) fn new(root: Arc<DatabaseRoot>, principal: &Principal) -> Result<Self> {
         principal.require(Scope::Read)?;
         let admin = principal.scope >= Scope::Admin;
-        Ok(View { root, tables: principal.tables.clone(), admin, then: None })
+        Ok(View { root, tables: principal.tables.clone(), admin, past_lsn: None })
     }
 
     /// Returns true if it reads this very root.
-    pub(crate) fn is_of(&self, root: &Arc<Root>) -> bool {
+    pub(crate) fn is_of(&self, root: &Arc<DatabaseRoot>) -> bool {
         self.present().is_some_and(|own| Arc::ptr_eq(own, root))
     }
 
     /// The root that it reads, or `None` if it reads an earlier point.
-    pub(crate) fn present(&self) -> Option<&Arc<Root>> {
-        self.then.is_none().then_some(&self.root)
+    pub(crate) fn present(&self) -> Option<&Arc<DatabaseRoot>> {
+        self.past_lsn.is_none().then_some(&self.root)
     }
 
     pub fn lsn(&self) -> Lsn {
-        self.then.unwrap_or(self.root.lsn())
+        self.past_lsn.unwrap_or(self.root.lsn())
     }
 
     /// Time of its last commit; for a view of the past, to the millisecond.
     pub fn time(&self) -> Micros {
-        self.then.and_then(|lsn| self.root.times.of(lsn)).unwrap_or(self.root.time())
+        self.past_lsn.and_then(|lsn| self.root.times.of(lsn)).unwrap_or(self.root.time())
     }
 
-    /// [`Root::derived`] for a table of this view. `None` in a view of the past: derived data is not kept with it.
+    /// [`DatabaseRoot::derived`] for a table of this view. `None` in a view of the past: derived data is not kept with it.
     pub fn derived(&self, materializer: &str, table: &table::Snapshot) -> Option<Arc<Position>> {
-        if self.then.is_some() {
+        if self.past_lsn.is_some() {
             return None;
         }
         self.root.derived(materializer, table.def().id).cloned()
@@ -101,7 +101,7 @@ impl View {
     pub fn is_opening(&self, materializer: &str, table: &table::Snapshot) -> bool {
         let id = table.def().id;
         let known = self.root.meta.checkpoints.contains_key(&(materializer.to_owned(), id));
-        self.then.is_none() && known && self.root.derived(materializer, id).is_none()
+        self.past_lsn.is_none() && known && self.root.derived(materializer, id).is_none()
     }
 
     /// Returns true if all tables and views exist for this principal.
@@ -128,8 +128,8 @@ impl View {
 
     /// The tables that exist for this principal, in the order of their full names.
     pub fn tables(&self) -> Vec<Arc<table::Snapshot>> {
-        if let Some(lsn) = self.then {
-            return self.tables_then(lsn);
+        if let Some(lsn) = self.past_lsn {
+            return self.tables_at(lsn);
         }
         self.root.tables().filter(|t| self.sees(t.def())).cloned().collect()
     }
@@ -137,22 +137,22 @@ impl View {
     /// Returns the table of this name, `[namespace.]table`: the exact one, or the only one that differs by case. Fails with
     /// [`Kind::NotFound`], which suggests similar names.
     pub fn table(&self, wanted: &str) -> Result<Arc<table::Snapshot>> {
-        if self.then.is_none()
+        if self.past_lsn.is_none()
             && let Some(table) = self.root.table(&name::qualified(wanted)).filter(|t| self.sees(t.def()))
         {
             return Ok(table.clone());
         }
         let full_name = name::full_table_name(wanted)?;
-        if let Some(lsn) = self.then {
-            return self.table_then(&full_name, lsn);
+        if let Some(lsn) = self.past_lsn {
+            return self.table_at(&full_name, lsn);
         }
         self.find(&full_name).ok_or_else(|| self.missing(&full_name, &|def| self.sees(def)))
     }
 
     /// Returns the table of a name that is already full, like [`View::table`], or `None` if there is none.
     pub fn find(&self, full_name: &str) -> Option<Arc<table::Snapshot>> {
-        if let Some(lsn) = self.then {
-            return self.table_then(full_name, lsn).ok();
+        if let Some(lsn) = self.past_lsn {
+            return self.table_at(full_name, lsn).ok();
         }
         self.find_among(full_name, &|def| self.sees(def))
     }
@@ -160,7 +160,7 @@ impl View {
     /// The tables in which this principal may search, in the order of their full names. Rows found in one of them may be
     /// shown as far as its [`View::row_filter`] allows. The past is not searched.
     pub fn searchables(&self) -> Vec<Arc<table::Snapshot>> {
-        if self.then.is_some() {
+        if self.past_lsn.is_some() {
             return Vec::new();
         }
         self.root.tables().filter(|t| self.may_search(t.def())).cloned().collect()
@@ -170,7 +170,7 @@ impl View {
     /// through may be shown, counted, or told apart by an error.
     pub fn searchable(&self, wanted: &str) -> Result<Arc<table::Snapshot>> {
         let full_name = name::full_table_name(wanted)?;
-        if self.then.is_some() {
+        if self.past_lsn.is_some() {
             return Err(Error::invalid("the past is not searched").hint("read it by SQL"));
         }
         let may_search = |def: &TableDef| self.may_search(def);
@@ -191,16 +191,16 @@ impl View {
         })
     }
 
-    pub(crate) fn root(&self) -> &Arc<Root> {
+    pub(crate) fn root(&self) -> &Arc<DatabaseRoot> {
         &self.root
     }
 
-    pub(crate) fn then(&self) -> Option<Lsn> {
-        self.then
+    pub(crate) fn past_lsn(&self) -> Option<Lsn> {
+        self.past_lsn
     }
 
     pub(crate) fn at_lsn(&self, lsn: Lsn) -> View {
-        View { then: Some(lsn), ..self.clone() }
+        View { past_lsn: Some(lsn), ..self.clone() }
     }
 
     pub(crate) fn sees(&self, def: &TableDef) -> bool {
@@ -234,18 +234,18 @@ impl View {
         let short = name::short_table_name(full_name);
         let error = Error::new(Kind::NotFound, format!("there is no table `{}`", name::printable(short)));
         let visible = self.root.tables().map(|t| t.def()).filter(|def| is_there(def));
-        let near = near(full_name, visible.map(|def| def.name.as_str()));
-        if near.is_empty() {
+        let similar = similar_names(full_name, visible.map(|def| def.name.as_str()));
+        if similar.is_empty() {
             return error.hint("`GET /v1/tables` or `SHOW TABLES` lists the tables");
         }
-        let names: Vec<&str> = near.iter().map(|n| name::short_table_name(n)).collect();
+        let names: Vec<&str> = similar.iter().map(|n| name::short_table_name(n)).collect();
         error.hint(did_you_mean(&names))
     }
 }
 
 /// Tables of Polynya's own that hold answers given to others, or names of their objects. They exist only for a principal
 /// that sees everything.
-const FOR_OWNERS: [&str; 2] = [remember::TABLE, "polynya.catalog"];
+const FOR_OWNERS: [&str; 2] = [idempotency::TABLE, "polynya.catalog"];
 
 /// Returns true if a table exists for a principal with this set of tables; `admin` tells whether it is an admin.
 pub fn exists_for(tables: &TableSet, admin: bool, def: &TableDef) -> bool {
@@ -258,14 +258,14 @@ pub fn exists_for(tables: &TableSet, admin: bool, def: &TableDef) -> bool {
 impl RowFilter {
     /// Returns the rows of a table that the filter lets through. Reads one column of the whole table: a vault has some
     /// thousands of rows.
-    pub fn rows(&self, table: &table::Snapshot) -> Result<Rows> {
-        let Some(published) = self.published else { return Ok(Rows(Vec::new())) };
+    pub fn rows(&self, table: &table::Snapshot) -> Result<VisibleRows> {
+        let Some(published) = self.published else { return Ok(VisibleRows(Vec::new())) };
         let projection = table.projection(&[ROW_ID, published])?;
         let mut rows = Vec::with_capacity(usize::try_from(table.rows()).unwrap_or_default());
         for piece in table.pieces() {
             push_published(&piece.read(&projection)?, &mut rows)?;
         }
-        Ok(Rows(rows))
+        Ok(VisibleRows(rows))
     }
 }
 
@@ -283,9 +283,9 @@ fn push_published(batch: &RecordBatch, rows: &mut Vec<RowId>) -> Result<()> {
 
 /// Ids of the rows that may be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rows(Vec<RowId>);
+pub struct VisibleRows(Vec<RowId>);
 
-impl Rows {
+impl VisibleRows {
     pub fn contains(&self, row: RowId) -> bool {
         self.0.binary_search(&row).is_ok()
     }

@@ -86,7 +86,7 @@ impl SearchBench {
 
     fn missing(&self) -> u64 {
         let root = self.engine.root();
-        let standing = root.table("main.docs").map(|table| self.engine.standing(table));
+        let standing = root.table("main.docs").map(|table| self.engine.materializer_progress(table));
         standing.and_then(|all| all.first().map(|s| s.missing)).unwrap_or_default()
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use polynya::{DataType, Database, NewTable, Options, Restore, Result, Target, Value, restore};
+use polynya::{DataType, Database, NewTable, Options, Restore, RestorePoint, Result, Value, restore};
 
 fn main() -> Result<()> {
     let dir = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "backup-example".into()));
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     db.close()?;
 
     restore(dir.join("monday"), dir.join("as-backed-up"), &Restore::default())?;
-    let then = Restore { to: Some(Target::Lsn(wanted.lsn)), archive: Some(dir.join("archive")) };
+    let then = Restore { to: Some(RestorePoint::Lsn(wanted.lsn)), archive: Some(dir.join("archive")) };
     let restored = restore(dir.join("monday"), dir.join("carried-forward"), &then)?;
     println!(
         "restored lsn {}: {} rows, {} commits of them archived",

@@ -89,7 +89,7 @@ impl Database {
         let view = self.engine.view(&self.principal)?;
         let snapshot = view.table(table)?;
         let def = snapshot.def();
-        let standing = self.engine.standing(&snapshot);
+        let standing = self.engine.materializer_progress(&snapshot);
         let status = |index: &types::IndexDef| {
             let position = view.derived(index::materializer(&index.kind)?, &snapshot);
             let at = index::progress(def, index, position.as_deref())?;
@@ -144,7 +144,8 @@ impl Database {
             if !is_missing {
                 return Ok(());
             }
-            let failed = self.engine.standing(&snapshot).into_iter().find_map(|standing| standing.error);
+            let failed =
+                self.engine.materializer_progress(&snapshot).into_iter().find_map(|standing| standing.error);
             if let Some(error) = failed {
                 return Err(error);
             }

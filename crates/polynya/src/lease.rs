@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use engine::threads::Class;
-use engine::{Root, View};
+use engine::{DatabaseRoot, View};
 use table::ScanPiece;
 use types::{Error, Kind, Lsn, Result};
 use vfs::{Mutex, Rank};
@@ -29,7 +29,7 @@ pub(crate) struct Lease {
 
 #[derive(Debug)]
 pub(crate) struct LeasedRoot {
-    pub root: Arc<Root>,
+    pub root: Arc<DatabaseRoot>,
     /// The view of an earlier lsn, for a snapshot of the past.
     pub past: Option<View>,
 }
@@ -153,7 +153,7 @@ impl Leases {
     }
 
     /// Returns a lease of the newest root, which may be shared.
-    pub fn of(self: &Arc<Self>, root: Arc<Root>) -> Arc<Lease> {
+    pub fn of(self: &Arc<Self>, root: Arc<DatabaseRoot>) -> Arc<Lease> {
         if let Some(newest) = &*self.newest.load()
             && newest.expiry.since.elapsed() < SHARED_FOR.min(newest.expiry.longest / 2)
             && newest.root.load().as_ref().is_some_and(|leased| Arc::ptr_eq(&leased.root, &root))
@@ -167,12 +167,12 @@ impl Leases {
         lease
     }
 
-    pub fn of_past(self: &Arc<Self>, root: Arc<Root>, view: View) -> Arc<Lease> {
+    pub fn of_past(self: &Arc<Self>, root: Arc<DatabaseRoot>, view: View) -> Arc<Lease> {
         self.new_lease(root, Some(view))
     }
 
     /// Returns an unshared lease of a private root, such as that of an open transaction.
-    pub fn of_own(self: &Arc<Self>, root: Arc<Root>) -> Arc<Lease> {
+    pub fn of_own(self: &Arc<Self>, root: Arc<DatabaseRoot>) -> Arc<Lease> {
         self.new_lease(root, None)
     }
 
@@ -181,7 +181,7 @@ impl Leases {
         self.newest.store(None);
     }
 
-    fn new_lease(self: &Arc<Self>, root: Arc<Root>, past: Option<View>) -> Arc<Lease> {
+    fn new_lease(self: &Arc<Self>, root: Arc<DatabaseRoot>, past: Option<View>) -> Arc<Lease> {
         let lsn = past.as_ref().map_or(root.lsn(), View::lsn);
         let root = ArcSwapOption::from_pointee(LeasedRoot { root, past });
         let expiry = Expiry { since: Instant::now(), longest: self.longest.unwrap_or(Duration::MAX) };

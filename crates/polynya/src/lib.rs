@@ -50,16 +50,16 @@ mod tx;
 pub use arrow;
 pub use changes::Changes;
 pub use database::{Database, Options};
-pub use engine::backup::{Backup, Restore, Restored, Target};
+pub use engine::backup::{Backup, Restore, RestorePoint, Restored};
 pub use engine::{
-    Ack, Committed, Limits as TransactionLimits, Mode, Op, Outcome, Status, Transaction, Written,
+    Ack, Committed, Mode, Op, Status, Transaction, TransactionLimits, TransactionOutcome, WrittenRows,
 };
 pub use indexes::IndexStatus;
 pub use new_table::NewTable;
 #[cfg(feature = "sql")]
 pub use prepared::Statement;
 #[cfg(feature = "sql")]
-pub use query::{Answer as Reply, Done, DoneKind, Options as SqlOptions, Rows};
+pub use query::{Answer as Reply, AnswerRows, Completion, CompletionKind, Options as SqlOptions};
 pub use row::Row;
 #[cfg(feature = "text")]
 pub use search::{Hit, Search, SearchResults};

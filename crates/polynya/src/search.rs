@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::Root;
+use engine::DatabaseRoot;
 use index::text::{self, Marker, Query, Searcher};
 use table::materializer::Position;
 use types::{Error, Lsn, Result, Value, name};
@@ -116,7 +116,7 @@ impl Database {
     }
 }
 
-fn position(root: &Root, table: &table::Snapshot) -> Option<Arc<Position>> {
+fn position(root: &DatabaseRoot, table: &table::Snapshot) -> Option<Arc<Position>> {
     root.derived(text::NAME, table.def().id).cloned()
 }
 

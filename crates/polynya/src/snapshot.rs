@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use engine::Root;
+use engine::DatabaseRoot;
 #[cfg(feature = "sql")]
 use engine::View;
 use table::Projection;
@@ -77,7 +77,7 @@ impl Snapshot {
 }
 
 /// Returns a table of a root by `[namespace.]table`. The name matches exactly, or regardless of case if that is unambiguous.
-pub(crate) fn table_of(root: &Root, table: &str) -> Result<Arc<table::Snapshot>> {
+pub(crate) fn table_of(root: &DatabaseRoot, table: &str) -> Result<Arc<table::Snapshot>> {
     if let Some(found) = root.table(&name::qualified(table)) {
         return Ok(found.clone());
     }

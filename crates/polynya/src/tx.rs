@@ -3,7 +3,7 @@
 use arrow::array::RecordBatch;
 #[cfg(feature = "sql")]
 use engine::Transaction;
-use engine::{Mode, Op, OpenTransaction, Outcome, Written};
+use engine::{Mode, Op, OpenTransaction, TransactionOutcome, WrittenRows};
 use types::{Lsn, Result, Value};
 
 use crate::database::{Database, to_batch};
@@ -61,13 +61,13 @@ impl Database {
 
 impl Tx {
     /// Inserts rows like [`Database::insert`], within the transaction.
-    pub fn insert(&mut self, table: &str, batch: RecordBatch) -> Result<Written> {
+    pub fn insert(&mut self, table: &str, batch: RecordBatch) -> Result<WrittenRows> {
         self.db.check(table, &batch)?;
         self.write(Op::Insert { table: table.into(), batch, mode: Mode::Append })
     }
 
     /// Inserts or replaces rows like [`Database::upsert`], within the transaction.
-    pub fn upsert(&mut self, table: &str, batch: RecordBatch) -> Result<Written> {
+    pub fn upsert(&mut self, table: &str, batch: RecordBatch) -> Result<WrittenRows> {
         self.db.check(table, &batch)?;
         self.write(Op::Insert { table: table.into(), batch, mode: Mode::Upsert })
     }
@@ -78,7 +78,7 @@ impl Tx {
         table: &str,
         columns: &[&str],
         rows: impl IntoIterator<Item = R>,
-    ) -> Result<Written>
+    ) -> Result<WrittenRows>
     where
         R: Into<Vec<Value>>,
     {
@@ -92,7 +92,7 @@ impl Tx {
         table: &str,
         columns: &[&str],
         rows: impl IntoIterator<Item = R>,
-    ) -> Result<Written>
+    ) -> Result<WrittenRows>
     where
         R: Into<Vec<Value>>,
     {
@@ -100,18 +100,18 @@ impl Tx {
         self.upsert(table, batch)
     }
 
-    /// Deletes the row of a key. [`Written::deleted`] is 0 if there is none.
-    pub fn delete(&mut self, table: &str, key: &[Value]) -> Result<Written> {
+    /// Deletes the row of a key. [`WrittenRows::deleted`] is 0 if there is none.
+    pub fn delete(&mut self, table: &str, key: &[Value]) -> Result<WrittenRows> {
         self.write(Op::DeleteKeys { table: table.into(), keys: vec![key.to_vec()] })
     }
 
     /// Applies operations on rows; each sees the effect of those before it. Json columns are not checked, as in
     /// [`Database::commit`].
-    pub fn apply(&mut self, ops: Vec<Op>) -> Result<Vec<Written>> {
+    pub fn apply(&mut self, ops: Vec<Op>) -> Result<Vec<WrittenRows>> {
         self.open.apply(ops)
     }
 
-    fn write(&mut self, op: Op) -> Result<Written> {
+    fn write(&mut self, op: Op) -> Result<WrittenRows> {
         Ok(self.open.apply(vec![op])?.pop().unwrap_or_default())
     }
 
@@ -163,7 +163,7 @@ impl Tx {
 
     /// Commits, and returns once the commit survives a crash. After an error nothing is committed. Errors have the kinds of
     /// [`Database::commit`]; [`crate::Kind::Conflict`] names the table and the key that another writer changed.
-    pub fn commit(self) -> Result<Outcome> {
+    pub fn commit(self) -> Result<TransactionOutcome> {
         let tables = self.open.tables_written();
         let pace = tables.iter().map(|table| self.db.engine.pace_of(table)).max().unwrap_or_default();
         // The pause must not use up the transaction's own time.
@@ -175,14 +175,14 @@ impl Tx {
     }
 
     /// Commits like [`Tx::commit`] without blocking, for async code: `done` is called once, from a thread that it must not block.
-    pub fn commit_then(self, done: impl FnOnce(Result<Outcome>) + Send + 'static) {
+    pub fn commit_then(self, done: impl FnOnce(Result<TransactionOutcome>) + Send + 'static) {
         self.open.submit_commit(None, done);
     }
 
     /// Commits like [`Tx::commit`], as a future for any runtime. The commit starts at the first poll; dropping the future after
     /// that does not undo it.
     #[cfg(feature = "sql")]
-    pub async fn commit_async(self) -> Result<Outcome> {
+    pub async fn commit_async(self) -> Result<TransactionOutcome> {
         query::commit(&self.open, None).await
     }
 

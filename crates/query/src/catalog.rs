@@ -9,11 +9,11 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use dialect::error::from_datafusion;
 use engine::{Engine, View};
-use sql::names::Written;
+use sql::names::ParsedTableName;
 use table::Snapshot;
 use types::{Column, ColumnId, DataType, Error, Result, TableDef, ViewDef};
 
-use crate::advice::{Advice, Piece};
+use crate::index_advice::{AdvisedIndex, IndexAdvice};
 
 const NAMESPACE: &str = "information_schema";
 const INDEXES: &str = "indexes";
@@ -28,18 +28,18 @@ pub(crate) type TypesOf<'a> = &'a dyn Fn(&ViewDef) -> Vec<DataType>;
 /// Returns the catalog table of this name, if there is one.
 ///
 /// Without an engine the reasons for which indexes wait are unknown.
-pub(crate) fn information(
+pub(crate) fn information_table(
     view: &View,
     engine: Option<&Engine>,
-    advice: &Advice,
-    written: &Written,
+    advice: &IndexAdvice,
+    written: &ParsedTableName,
 ) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
     let Some((namespace, _)) = &written.namespace else { return Ok(None) };
     let name = written.table.0.to_ascii_lowercase();
     if types::name::is_reserved(&written.text()) {
         let rows = match name.as_str() {
             INDEXES => indexes(view, engine)?,
-            ADVICE => advised(view, advice)?,
+            ADVICE => advice_rows(view, advice)?,
             HISTORY => history(view)?,
             _ => return Ok(None),
         };
@@ -340,7 +340,7 @@ fn referential_constraints() -> Result<RecordBatch> {
 fn history(view: &View) -> Result<RecordBatch> {
     let all = view.tables();
     let (namespaces, names): (Vec<_>, Vec<_>) = all.iter().map(|t| split(t)).unzip();
-    let reach: Vec<_> = all.iter().map(|table| view.past_reach(table)).collect();
+    let reach: Vec<_> = all.iter().map(|table| view.past_extent(table)).collect();
     let times = TimestampMicrosecondArray::from_iter(reach.iter().map(|reach| reach.time));
     batch(vec![
         ("table_schema", texts(namespaces)),
@@ -360,17 +360,19 @@ fn indexes(view: &View, engine: Option<&Engine>) -> Result<RecordBatch> {
     for snapshot in view.tables() {
         let def = snapshot.def();
         let (namespace, table) = split(&snapshot);
-        let standing = engine.filter(|_| !def.indexes.is_empty()).map(|engine| engine.standing(&snapshot));
+        let standing =
+            engine.filter(|_| !def.indexes.is_empty()).map(|engine| engine.materializer_progress(&snapshot));
         for index in &def.indexes {
             let materializer = index::materializer(&index.kind);
-            let of_index = |standing: &&engine::Standing| Some(standing.materializer) == materializer;
+            let of_index =
+                |standing: &&engine::MaterializerProgress| Some(standing.materializer) == materializer;
             let failed =
                 standing.iter().flatten().find(of_index).and_then(|standing| standing.error.as_ref());
             // Error messages contain paths, so only principals who may see everything get them.
-            let failed = failed.map(|error| match view.sees_all() {
-                true => error.to_string(),
-                false => error.kind().name().to_owned(),
-            });
+            let failed =
+                failed.map(
+                    |error| if view.sees_all() { error.to_string() } else { error.kind().name().to_owned() },
+                );
             let position = materializer.and_then(|name| view.derived(name, &snapshot));
             let progress = index::progress(def, index, position.as_deref());
             let lacks = progress.map(|at| (snapshot.next_row().0 - 1).saturating_sub(at.reached.0) as i64);
@@ -405,11 +407,11 @@ fn indexes(view: &View, engine: Option<&Engine>) -> Result<RecordBatch> {
 }
 
 /// Lists indexes that would have helped statements, those first that would have saved most reads.
-fn advised(view: &View, advice: &Advice) -> Result<RecordBatch> {
+fn advice_rows(view: &View, advice: &IndexAdvice) -> Result<RecordBatch> {
     let mut all = Vec::new();
     for snapshot in view.tables() {
         let def = snapshot.def();
-        all.extend(advice.of(def).into_iter().map(|piece| (def.clone(), piece)));
+        all.extend(advice.missing_indexes(def).into_iter().map(|piece| (def.clone(), piece)));
     }
     all.sort_by_key(|(_, piece)| std::cmp::Reverse(piece.scanned));
     let names = |def: &TableDef, columns: &[ColumnId], quote: bool| {
@@ -431,7 +433,7 @@ fn advised(view: &View, advice: &Advice) -> Result<RecordBatch> {
         namespaces.push(namespace.to_owned());
         tables.push(table.to_owned());
     }
-    let number = |of: fn(&Piece) -> u64| -> ArrayRef {
+    let number = |of: fn(&AdvisedIndex) -> u64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(all.iter().map(|(_, piece)| of(piece) as i64)))
     };
     batch(vec![

@@ -1,27 +1,27 @@
-//! Sessions: statements in sequence, which may form a transaction between BEGIN and COMMIT, and [prepared statements](prepared)
-//! by name.
+//! Sessions: statements in sequence, which may form a transaction between BEGIN and COMMIT, and [prepared
+//! statements](named_statements) by name.
 //!
 //! As in PostgreSQL, a statement that fails inside a transaction makes the transaction fail: every further one is refused until
 //! ROLLBACK, or ROLLBACK TO an earlier savepoint. There are two differences. COMMIT of a failed transaction is an error instead
 //! of a silent rollback, and ISOLATION LEVEL SERIALIZABLE is refused, since the engine has snapshot isolation; the weaker levels
 //! get snapshot isolation too.
 
-mod prepared;
+mod named_statements;
 
 use datafusion::sql::sqlparser::ast::{
     Ident, Statement, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
 };
-use engine::{Op, OpenTransaction, Outcome, Remember, Written};
+use engine::{IdempotentRequest, Op, OpenTransaction, TransactionOutcome, WrittenRows};
 use sql::not_yet;
 use sql::parse;
 use tokio::sync::oneshot;
 use types::{Error, Kind, Lsn, Principal, Result, Value, name};
 
-use crate::answer::{Answer, Done, DoneKind};
+use crate::answer::{Answer, Completion, CompletionKind};
 use crate::options::Limits;
-use crate::sql::Sql;
+use crate::statements::Sql;
 
-use prepared::{Asked, Statements};
+use named_statements::{NamedStatements, PreparedCommand};
 
 /// Letters of `deallocate`, the longest control word.
 const WORD_MAX: usize = 11;
@@ -33,19 +33,19 @@ const CONTROL_BYTES_MAX: usize = 1 << 10;
 pub struct Session {
     sql: Sql,
     principal: Principal,
-    open: Option<Open>,
-    statements: Statements,
+    open: Option<SessionTransaction>,
+    statements: NamedStatements,
 }
 
 #[derive(Debug)]
-struct Open {
+struct SessionTransaction {
     transaction: OpenTransaction,
     read_only: bool,
     /// True after a statement in it failed or was cancelled.
     failed: bool,
 }
 
-impl Open {
+impl SessionTransaction {
     async fn run(&self, sql: &Sql, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
         if !self.read_only {
             return sql.run_in(&self.transaction, text, params, limits).await;
@@ -55,7 +55,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for SessionTransaction {
     fn drop(&mut self) {
         // A statement that is being cancelled may still hold the transaction. After a commit this call does nothing.
         self.transaction.rollback();
@@ -64,7 +64,7 @@ impl Drop for Open {
 
 /// A statement that controls a transaction.
 #[derive(Debug, PartialEq, Eq)]
-enum Control {
+enum TransactionControl {
     Begin { read_only: bool },
     Commit,
     Rollback,
@@ -75,26 +75,26 @@ enum Control {
 
 impl Session {
     pub fn new(sql: Sql, principal: Principal) -> Self {
-        Session { sql, principal, open: None, statements: Statements::default() }
+        Session { sql, principal, open: None, statements: NamedStatements::default() }
     }
 
     /// Runs one statement: in the open transaction, or else in its own. Dropping the future makes an open transaction fail, like
     /// an error.
     pub async fn run(&mut self, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
-        if prepared::is_word(&first_word(text)) {
-            return self.named(text, params, limits).await;
+        if named_statements::is_word(&first_word(text)) {
+            return self.run_prepared_command(text, params, limits).await;
         }
-        if let Some(control) = control(text)? {
+        if let Some(control) = parse_control(text)? {
             if !params.is_empty() {
                 return Err(dialect::values::params::count_differs("statement", 0, params.len()));
             }
-            return self.control(control).await.map(Answer::Done);
+            return self.run_control(control).await.map(Answer::Done);
         }
         let Some(open) = &mut self.open else {
             return self.sql.run(&self.principal, text, params, limits).await;
         };
         if open.failed {
-            return Err(failed());
+            return Err(transaction_failed());
         }
         // Reset below if the statement succeeds.
         open.failed = true;
@@ -105,67 +105,79 @@ impl Session {
 
     /// Applies operations that are not SQL, as one statement of the open transaction. Returns `None`, and does nothing, if no
     /// transaction is open.
-    pub fn apply(&mut self, ops: Vec<Op>) -> Result<Option<Vec<Written>>> {
+    pub fn apply(&mut self, ops: Vec<Op>) -> Result<Option<Vec<WrittenRows>>> {
         let Some(open) = &mut self.open else { return Ok(None) };
         if open.failed {
-            return Err(failed());
+            return Err(transaction_failed());
         }
-        let written = match open.read_only {
-            true => {
-                Err(Error::new(Kind::Forbidden, "the transaction is READ ONLY").hint("BEGIN one that writes"))
-            }
-            false => open.transaction.apply(ops),
+        let written = if open.read_only {
+            Err(Error::new(Kind::Forbidden, "the transaction is READ ONLY").hint("BEGIN one that writes"))
+        } else {
+            open.transaction.apply(ops)
         };
         open.failed = written.is_err();
         written.map(Some)
     }
 
     /// Runs PREPARE, EXECUTE or DEALLOCATE. Inside a transaction, their errors make it fail.
-    async fn named(&mut self, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
+    async fn run_prepared_command(
+        &mut self,
+        text: &str,
+        params: Vec<Value>,
+        limits: Limits,
+    ) -> Result<Answer> {
         if let Some(open) = &mut self.open {
             if open.failed {
-                return Err(failed());
+                return Err(transaction_failed());
             }
             open.failed = true;
         }
-        let answer = self.run_named(text, params, limits).await;
+        let answer = self.dispatch_prepared_command(text, params, limits).await;
         if let Some(open) = &mut self.open {
             open.failed = answer.is_err();
         }
         answer
     }
 
-    async fn run_named(&mut self, text: &str, params: Vec<Value>, limits: Limits) -> Result<Answer> {
-        let asked = prepared::asked(&self.sql, text).await?;
-        let no_params = || match params.is_empty() {
-            true => Ok(()),
-            false => Err(dialect::values::params::count_differs("statement", 0, params.len())),
+    async fn dispatch_prepared_command(
+        &mut self,
+        text: &str,
+        params: Vec<Value>,
+        limits: Limits,
+    ) -> Result<Answer> {
+        let command = named_statements::parse_command(&self.sql, text).await?;
+        let no_params = || {
+            if params.is_empty() {
+                Ok(())
+            } else {
+                Err(dialect::values::params::count_differs("statement", 0, params.len()))
+            }
         };
-        let done = |kind| Ok(Answer::Done(Done { kind, count: 0, lsn: self.lsn()? }));
-        match asked {
-            Asked::Prepare { name, text, types } => {
+        let done = |kind| Ok(Answer::Done(Completion { kind, count: 0, lsn: self.lsn()? }));
+        match command {
+            PreparedCommand::Prepare { name, text, types } => {
                 no_params()?;
                 self.statements.check_free(&name)?;
-                let done = done(DoneKind::Prepare)?;
+                let done = done(CompletionKind::Prepare)?;
                 let prepared = self.sql.prepare(&self.principal, &text).await?;
-                self.statements.keep(name, prepared, types);
+                self.statements.insert(name, prepared, types);
                 Ok(done)
             }
-            Asked::Execute { name, values } => {
-                let kept = self.statements.get(&name)?;
-                let values = kept.values(&self.sql, &self.principal, values, params).await?;
+            PreparedCommand::Execute { name, values } => {
+                let named = self.statements.get(&name)?;
+                let values = named.values(&self.sql, &self.principal, values, params).await?;
                 match &self.open {
-                    None => kept.prepared.run(&values, limits).await,
+                    None => named.prepared.run(&values, limits).await,
                     Some(open) => {
-                        let values = kept.prepared.values(&values, &open.transaction.view()?).await?;
-                        open.run(&self.sql, kept.prepared.text(), values, limits).await
+                        let values = named.prepared.values(&values, &open.transaction.view()?).await?;
+                        open.run(&self.sql, named.prepared.text(), values, limits).await
                     }
                 }
             }
-            Asked::Deallocate(name) => {
+            PreparedCommand::Deallocate(name) => {
                 no_params()?;
-                let done = done(DoneKind::Deallocate)?;
-                self.statements.forget(name.as_deref())?;
+                let done = done(CompletionKind::Deallocate)?;
+                self.statements.remove(name.as_deref())?;
                 Ok(done)
             }
         }
@@ -191,55 +203,55 @@ impl Session {
         self.open.is_some()
     }
 
-    async fn control(&mut self, control: Control) -> Result<Done> {
-        let done = |kind: DoneKind, lsn: Lsn| Done { kind, count: 0, lsn };
+    async fn run_control(&mut self, control: TransactionControl) -> Result<Completion> {
+        let done = |kind: CompletionKind, lsn: Lsn| Completion { kind, count: 0, lsn };
         match (control, &mut self.open) {
-            (Control::Begin { .. }, Some(_)) => {
+            (TransactionControl::Begin { .. }, Some(_)) => {
                 Err(Error::invalid("a transaction is open already").hint("use SAVEPOINT for one within it"))
             }
-            (Control::Begin { read_only }, None) => {
+            (TransactionControl::Begin { read_only }, None) => {
                 let transaction = self.sql.begin(&self.principal)?;
                 let lsn = transaction.lsn()?;
-                self.open = Some(Open { transaction, read_only, failed: false });
-                Ok(done(DoneKind::Begin, lsn))
+                self.open = Some(SessionTransaction { transaction, read_only, failed: false });
+                Ok(done(CompletionKind::Begin, lsn))
             }
             (_, None) => Err(Error::invalid("no transaction is open").hint("BEGIN opens one")),
-            (Control::Commit, Some(open)) if open.failed => {
+            (TransactionControl::Commit, Some(open)) if open.failed => {
                 open.transaction.rollback();
                 self.open = None;
                 Err(Error::invalid("the transaction was rolled back: a statement in it had failed")
                     .hint("run it again from BEGIN"))
             }
-            (Control::Commit, Some(_)) => {
+            (TransactionControl::Commit, Some(_)) => {
                 // The transaction ends here, even if the caller no longer waits.
                 let Some(open) = self.open.take() else {
                     return Err(Error::internal("it was open just now"));
                 };
                 let outcome = commit(&open.transaction, None).await?;
-                Ok(done(DoneKind::Commit, outcome.committed.lsn))
+                Ok(done(CompletionKind::Commit, outcome.committed.lsn))
             }
-            (Control::Rollback, Some(open)) => {
+            (TransactionControl::Rollback, Some(open)) => {
                 // A transaction that has ended by itself has nothing left to undo.
                 let lsn = open.transaction.lsn().unwrap_or(Lsn(0));
                 open.transaction.rollback();
                 self.open = None;
-                Ok(done(DoneKind::Rollback, lsn))
+                Ok(done(CompletionKind::Rollback, lsn))
             }
-            (Control::RollbackTo(name), Some(open)) => {
+            (TransactionControl::RollbackTo(name), Some(open)) => {
                 let result = open.transaction.rollback_to(&name);
                 open.failed = result.is_err();
-                result.and_then(|()| Ok(done(DoneKind::Rollback, open.transaction.lsn()?)))
+                result.and_then(|()| Ok(done(CompletionKind::Rollback, open.transaction.lsn()?)))
             }
-            (_, Some(open)) if open.failed => Err(failed()),
-            (Control::Savepoint(name), Some(open)) => {
+            (_, Some(open)) if open.failed => Err(transaction_failed()),
+            (TransactionControl::Savepoint(name), Some(open)) => {
                 let result = open.transaction.savepoint(&name);
                 open.failed = result.is_err();
-                result.and_then(|()| Ok(done(DoneKind::Savepoint, open.transaction.lsn()?)))
+                result.and_then(|()| Ok(done(CompletionKind::Savepoint, open.transaction.lsn()?)))
             }
-            (Control::Release(name), Some(open)) => {
+            (TransactionControl::Release(name), Some(open)) => {
                 let result = open.transaction.release(&name);
                 open.failed = result.is_err();
-                result.and_then(|()| Ok(done(DoneKind::Release, open.transaction.lsn()?)))
+                result.and_then(|()| Ok(done(CompletionKind::Release, open.transaction.lsn()?)))
             }
         }
     }
@@ -247,7 +259,10 @@ impl Session {
 
 /// Wraps [`OpenTransaction::submit_commit`] in a future for any runtime. Once it was polled the commit was handed to the engine,
 /// and dropping the future does not undo it.
-pub async fn commit(transaction: &OpenTransaction, remember: Option<Remember>) -> Result<Outcome> {
+pub async fn commit(
+    transaction: &OpenTransaction,
+    remember: Option<IdempotentRequest>,
+) -> Result<TransactionOutcome> {
     let (sender, receiver) = oneshot::channel();
     transaction.submit_commit(remember, move |result| {
         // The receiver is gone if the future was dropped.
@@ -256,7 +271,7 @@ pub async fn commit(transaction: &OpenTransaction, remember: Option<Remember>) -
     receiver.await.unwrap_or_else(|_| Err(Error::new(Kind::Closed, "the database closed")))
 }
 
-fn failed() -> Error {
+fn transaction_failed() -> Error {
     Error::invalid("a statement of this transaction has failed, and no other is run until it is rolled back")
         .hint("ROLLBACK, or ROLLBACK TO a savepoint")
 }
@@ -284,7 +299,7 @@ pub(crate) fn needs_session(statement: &Statement) -> Option<Error> {
 }
 
 /// Parses a transaction control statement; returns `None` for every other statement.
-fn control(text: &str) -> Result<Option<Control>> {
+fn parse_control(text: &str) -> Result<Option<TransactionControl>> {
     if text.len() > CONTROL_BYTES_MAX || !begins_as_control(text) {
         return Ok(None);
     }
@@ -306,16 +321,18 @@ fn control(text: &str) -> Result<Option<Control>> {
                     TransactionMode::IsolationLevel(_) => {}
                 }
             }
-            Control::Begin { read_only }
+            TransactionControl::Begin { read_only }
         }
         Statement::Commit { chain: true, .. } | Statement::Rollback { chain: true, .. } => {
-            return Err(not_yet("AND CHAIN").hint("BEGIN anew"));
+            return Err(not_yet("AND CHAIN").hint("start the next transaction with BEGIN"));
         }
-        Statement::Commit { .. } => Control::Commit,
-        Statement::Rollback { savepoint: None, .. } => Control::Rollback,
-        Statement::Rollback { savepoint: Some(savepoint), .. } => Control::RollbackTo(folded(&savepoint)),
-        Statement::Savepoint { name } => Control::Savepoint(folded(&name)),
-        Statement::ReleaseSavepoint { name } => Control::Release(folded(&name)),
+        Statement::Commit { .. } => TransactionControl::Commit,
+        Statement::Rollback { savepoint: None, .. } => TransactionControl::Rollback,
+        Statement::Rollback { savepoint: Some(savepoint), .. } => {
+            TransactionControl::RollbackTo(fold_case(&savepoint))
+        }
+        Statement::Savepoint { name } => TransactionControl::Savepoint(fold_case(&name)),
+        Statement::ReleaseSavepoint { name } => TransactionControl::Release(fold_case(&name)),
         _ => return Ok(None),
     }))
 }
@@ -343,7 +360,7 @@ pub(crate) fn first_word(text: &str) -> String {
     rest.chars().take_while(char::is_ascii_alphabetic).take(WORD_MAX).collect()
 }
 
-fn folded(ident: &Ident) -> String {
+fn fold_case(ident: &Ident) -> String {
     match ident.quote_style {
         Some(_) => ident.value.clone(),
         None => name::printable(&ident.value.to_lowercase()).to_string(),
@@ -356,32 +373,32 @@ mod tests {
 
     #[test]
     fn what_decides_about_a_transaction_is_told_from_what_stands_in_it() {
-        let begin = |read_only| Some(Control::Begin { read_only });
+        let begin = |read_only| Some(TransactionControl::Begin { read_only });
         for (text, expected) in [
             ("BEGIN", begin(false)),
             (" begin transaction;", begin(false)),
             ("-- why\n/* so */ START TRANSACTION READ ONLY", begin(true)),
             ("BEGIN ISOLATION LEVEL REPEATABLE READ, READ WRITE", begin(false)),
             ("START TRANSACTION ISOLATION LEVEL READ COMMITTED", begin(false)),
-            ("COMMIT", Some(Control::Commit)),
-            ("END", Some(Control::Commit)),
-            ("ROLLBACK WORK", Some(Control::Rollback)),
-            ("SAVEPOINT A1", Some(Control::Savepoint("a1".into()))),
-            ("rollback to savepoint \"A1\"", Some(Control::RollbackTo("A1".into()))),
-            ("ROLLBACK TO a1", Some(Control::RollbackTo("a1".into()))),
-            ("RELEASE SAVEPOINT a1", Some(Control::Release("a1".into()))),
-            ("RELEASE a1", Some(Control::Release("a1".into()))),
+            ("COMMIT", Some(TransactionControl::Commit)),
+            ("END", Some(TransactionControl::Commit)),
+            ("ROLLBACK WORK", Some(TransactionControl::Rollback)),
+            ("SAVEPOINT A1", Some(TransactionControl::Savepoint("a1".into()))),
+            ("rollback to savepoint \"A1\"", Some(TransactionControl::RollbackTo("A1".into()))),
+            ("ROLLBACK TO a1", Some(TransactionControl::RollbackTo("a1".into()))),
+            ("RELEASE SAVEPOINT a1", Some(TransactionControl::Release("a1".into()))),
+            ("RELEASE a1", Some(TransactionControl::Release("a1".into()))),
             ("SELECT 1", None),
             ("SELECT 'BEGIN'", None),
             ("-- COMMIT", None),
             ("", None),
         ] {
-            assert_eq!(control(text).unwrap(), expected, "{text}");
+            assert_eq!(parse_control(text).unwrap(), expected, "{text}");
         }
         for text in
             ["BEGIN ISOLATION LEVEL SERIALIZABLE", "COMMIT AND CHAIN", "BEGIN nonsense", "COMMIT; SELECT 1"]
         {
-            assert_eq!(control(text).unwrap_err().kind(), Kind::Invalid, "{text}");
+            assert_eq!(parse_control(text).unwrap_err().kind(), Kind::Invalid, "{text}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use clap::Args;
-use engine::backup::{self, Folder, Progress, Source, Target};
+use engine::backup::{self, BackupSource, LocalFolder, Progress, RestorePoint};
 use serde_json::json;
 use types::{Error, Lsn, Result};
 use vfs::Env;
@@ -42,7 +42,7 @@ pub struct Options {
     archive: Option<PathBuf>,
     /// Stop after this commit, or after the last one made by this time (UTC unless it says otherwise)
     #[arg(long, value_name = "LSN|TIME", value_parser = parse_target)]
-    to: Option<Target>,
+    to: Option<RestorePoint>,
     #[command(flatten)]
     store: StoreArgs,
     /// Print JSON
@@ -51,13 +51,13 @@ pub struct Options {
 }
 
 /// Parses the target of a restore: an lsn such as `1234`, or a time such as `2026-11-22T09:30:00Z` or `2026-11-22 09:30`.
-fn parse_target(text: &str) -> std::result::Result<Target, String> {
+fn parse_target(text: &str) -> std::result::Result<RestorePoint, String> {
     if let Ok(lsn) = text.replace(['_', ','], "").parse() {
-        return Ok(Target::Lsn(Lsn(lsn)));
+        return Ok(RestorePoint::Lsn(Lsn(lsn)));
     }
     let wrong = "not the number of a commit or a time such as 2026-11-22T09:30:00Z";
     let nanos = string_to_timestamp_nanos(text).map_err(|_| wrong.to_owned())?;
-    Ok(Target::Time(nanos.div_euclid(1_000)))
+    Ok(RestorePoint::Time(nanos.div_euclid(1_000)))
 }
 
 impl Options {
@@ -81,7 +81,7 @@ pub fn run(config: &Config, options: &Options) -> Result<ExitCode> {
     let env = Env::real();
     let archive = options.archive.as_deref().map(|place| open_source(config, &env, place)).transpose()?;
     let restored = open_source(config, &env, &options.src).and_then(|backup| {
-        let from = backup::From { backup: &*backup, archive: archive.as_deref() };
+        let from = backup::RestoreSources { backup: &*backup, archive: archive.as_deref() };
         backup::restore_from(&env, from, &options.dest, options.to, show)
     });
     bar.finish_and_clear();
@@ -132,10 +132,10 @@ pub(super) fn missing_rows_note(lacks: &[String]) -> String {
 }
 
 /// Opens a backup or an archive: a folder, or a prefix in an object store.
-fn open_source(config: &Config, env: &Env, place: &Path) -> Result<Box<dyn Source>> {
+fn open_source(config: &Config, env: &Env, place: &Path) -> Result<Box<dyn BackupSource>> {
     match remote::uri(place) {
         Some(uri) => Ok(Box::new(Remote::connect(uri, remote::options(config), "")?)),
-        None => Ok(Box::new(Folder::new(env, place))),
+        None => Ok(Box::new(LocalFolder::new(env, place))),
     }
 }
 
@@ -146,11 +146,11 @@ mod tests {
     #[test]
     fn a_target_is_a_commit_or_a_time() {
         let nine = 1_795_338_000_000_000;
-        assert_eq!(parse_target("1,234").unwrap(), Target::Lsn(Lsn(1234)));
+        assert_eq!(parse_target("1,234").unwrap(), RestorePoint::Lsn(Lsn(1234)));
         for text in ["2026-11-22T09:00:00Z", "2026-11-22 09:00:00", "2026-11-22T10:00:00+01:00"] {
-            assert_eq!(parse_target(text).unwrap(), Target::Time(nine), "{text}");
+            assert_eq!(parse_target(text).unwrap(), RestorePoint::Time(nine), "{text}");
         }
-        assert_eq!(parse_target("2026-11-22").unwrap(), Target::Time(nine - 9 * 3_600_000_000));
+        assert_eq!(parse_target("2026-11-22").unwrap(), RestorePoint::Time(nine - 9 * 3_600_000_000));
         assert!(parse_target("yesterday").unwrap_err().contains("2026-11-22T09:30:00Z"));
     }
 }

@@ -129,7 +129,9 @@ async fn parse_query(client: &mut HttpClient, options: &Options) -> Result<Parse
         // Words of one or two letters are similar to too many names.
         let near = match first.chars().count() {
             0..=2 => None,
-            _ => engine::near::near(first, &mut names).first().map(|near| output::visible(near).into_owned()),
+            _ => engine::name_hints::similar_names(first, &mut names)
+                .first()
+                .map(|near| output::visible(near).into_owned()),
         };
         return Ok(ParsedQuery { tables: Vec::new(), words, near });
     }

@@ -1,7 +1,7 @@
 //! The list of all settings: path in `polynya.toml`, environment variable, form, default, range and description.
 //! The file reader, the environment reader, the example file and `polynya config` all use this list.
 
-use engine::near::{near, one_of};
+use engine::name_hints::{one_of, similar_names};
 use types::name::printable;
 
 use crate::logging::{LEVELS, wrong_level};
@@ -481,7 +481,8 @@ impl Setting {
     /// Returns why `text` is none of the setting's words or log levels, with the word that was probably meant. Returns
     /// `None` for a valid text, and for every other form of setting.
     pub fn check_word(&self, text: &str) -> Option<(String, Option<&'static str>)> {
-        let near = |word: &str, known: &[&'static str]| near(word, known.iter().copied()).first().copied();
+        let near =
+            |word: &str, known: &[&'static str]| similar_names(word, known.iter().copied()).first().copied();
         match self.form {
             ValueForm::OneOf(words) if !words.contains(&text) => Some((
                 format!("{} is expected, `{}` was given", one_of(words), printable(text)),

@@ -7,20 +7,21 @@ use std::time::Duration;
 use table::compaction;
 use types::{Lsn, SegmentId, TableId};
 
+use crate::background::state::{BackgroundJob, BackgroundState};
+use crate::database_root::DatabaseRoot;
 use crate::manifest::Manifest;
-use crate::root::Root;
-use crate::shared::{Background, Shared, What};
+use crate::shared_state::Shared;
 
 /// Returns the table whose head is sealed next. That is the largest full head, or the largest of all while the debt is high,
 /// or the one that holds back a log that is too long or finds no room.
 pub(super) fn sealable(
     shared: &Shared,
-    root: &Root,
-    background: &Background,
+    root: &DatabaseRoot,
+    background: &BackgroundState,
     now: Duration,
 ) -> Option<Arc<table::Snapshot>> {
     let options = &shared.options;
-    let may = |t: &&Arc<table::Snapshot>| background.may(What::Table(t.def().id), now);
+    let may = |t: &&Arc<table::Snapshot>| background.may(BackgroundJob::Seal(t.def().id), now);
     let idle = || root.tables().filter(|t| t.head_rows() > 0).filter(may);
     let largest = idle().max_by_key(|t| t.head_bytes())?;
     let full = largest.head_bytes() >= options.seal_bytes;
@@ -42,7 +43,7 @@ pub(super) fn sealable(
     // be sealed again and again, in segments of a few rows.
     let asked = Lsn(shared.trimmed_below.load(Ordering::Acquire));
     let is_held = log.oldest_file_lsn >= Manifest::replay_from(root);
-    if !is_held && (log.oldest_file_lsn >= asked || background.is_running(What::Manifest)) {
+    if !is_held && (log.oldest_file_lsn >= asked || background.is_running(BackgroundJob::Manifest)) {
         return None;
     }
     idle().min_by_key(|t| t.head_first_lsn()).cloned()
@@ -50,7 +51,12 @@ pub(super) fn sealable(
 
 /// Returns true if a manifest pays off because it lets a log file or replaced segments be removed. It is due at once if the
 /// log grows, and otherwise a little later.
-pub(super) fn manifest_due(shared: &Shared, root: &Root, background: &Background, now: Duration) -> bool {
+pub(super) fn manifest_due(
+    shared: &Shared,
+    root: &DatabaseRoot,
+    background: &BackgroundState,
+    now: Duration,
+) -> bool {
     let stats = shared.syncer.stats();
     // A file that nothing needs any more is trimmed at once, but only one attempt is made: an archive may keep the file
     // after all.
@@ -81,7 +87,7 @@ const OBSOLETE_WAIT: Duration = Duration::from_secs(5);
 
 /// Returns the time until replaced segments are checked again: a manifest that lets them be removed may be due, or their
 /// last reader may be gone.
-pub(super) fn obsolete_again(background: &Background, now: Duration) -> Option<Duration> {
+pub(super) fn obsolete_again(background: &BackgroundState, now: Duration) -> Option<Duration> {
     let due = background.obsolete_since.unwrap_or(now) + OBSOLETE_WAIT;
     (!background.obsolete.is_empty()).then(|| due.saturating_sub(now).max(Duration::from_secs(1)))
 }
@@ -91,8 +97,8 @@ const SEGMENTS_WAIT_MAX: usize = 256;
 
 pub(super) fn compactable(
     shared: &Shared,
-    root: &Root,
-    background: &mut Background,
+    root: &DatabaseRoot,
+    background: &mut BackgroundState,
     now: Duration,
 ) -> Option<(Arc<table::Snapshot>, Vec<SegmentId>)> {
     // Finds the tables in whose segments rows were deleted since the last look; seals and merges report theirs themselves.
@@ -105,7 +111,7 @@ pub(super) fn compactable(
             background.compactable.insert(id);
         }
     }
-    let may = |table: &TableId| background.may(What::Compact(*table), now);
+    let may = |table: &TableId| background.may(BackgroundJob::Compact(*table), now);
     let candidates: Vec<TableId> = background.compactable.iter().copied().filter(may).collect();
     if candidates.is_empty() {
         return None;

@@ -28,7 +28,7 @@ fn what_a_seal_has_written_is_no_debt_any_more() {
     let head = shared.debt_bytes();
     assert!(head > 0);
 
-    let mut sealing = Sealing::new(&shared, head);
+    let mut sealing = SealProgress::new(&shared, head);
     sealing.add(head / 4);
     assert_eq!(shared.debt_bytes(), head - head / 4);
     // A segment may be larger than its rows were in memory.
@@ -131,7 +131,7 @@ fn long_work_makes_way_for_a_file_of_the_log() {
     assert_eq!(spares(), 1, "the log went on in one");
     tick(1).unwrap();
     assert_eq!(spares(), 2);
-    assert!(!shared.background.lock().is_running(What::Preallocate));
+    assert!(!shared.background.lock().is_running(BackgroundJob::Preallocate));
 }
 
 /// A materializer whose steps end only when they are allowed to.
@@ -215,7 +215,10 @@ fn however_many_are_in_long_work_a_full_head_is_sealed() {
     let all = crate::pool::long_max();
     (0..=all).for_each(|nth| write(&format!("stuck{nth}"), 1));
     stuck.wait(|state| state.begun == all);
-    assert!(matches!(Turn::take(), Turn::Refused), "one thread is left for what is urgent");
+    assert!(
+        matches!(LongWorkPermit::take(), LongWorkPermit::Refused),
+        "one thread is left for what is urgent"
+    );
     write("t", 100);
     loop {
         let root = engine.root();
@@ -253,12 +256,12 @@ fn what_is_being_sealed_is_no_reason_to_seal_a_few_rows_of_another_table() {
     }
     let shared = engine.shared_weak().upgrade().unwrap();
     let (root, now) = (engine.root(), shared.env.clock.monotonic());
-    let due = |background: &Background| {
+    let due = |background: &BackgroundState| {
         due::sealable(&shared, &root, background, now).map(|table| table.def().name.clone())
     };
     let mut background = shared.background.lock();
     assert_eq!(due(&background).as_deref(), Some("main.large"));
-    let large = What::Table(root.table("main.large").unwrap().def().id);
+    let large = BackgroundJob::Seal(root.table("main.large").unwrap().def().id);
     background.begin(large);
     assert_eq!(due(&background), None);
     background.end(large);
@@ -298,16 +301,20 @@ fn what_is_to_be_forgotten_comes_between_two_seals_and_no_merge_begins_before_it
     let (root, now) = (engine.root(), shared.env.clock.monotonic());
     let table = root.table("main.t").unwrap().def().id;
     assert!(root.table("main.t").unwrap().past_segments().len() > 0);
-    let merge = |background: &mut Background| due::compactable(&shared, &root, background, now).is_some();
+    let merge =
+        |background: &mut BackgroundState| due::compactable(&shared, &root, background, now).is_some();
     shared.background.lock().compactable.insert(table);
     assert!(merge(&mut shared.background.lock()));
-    shared.background.lock().begin(What::Table(table));
-    let due = next(&shared, &mut Turn::Free);
-    assert!(matches!(due, None | Some(Task::Manifest)), "neither can it be done, nor does a merge begin");
-    shared.background.lock().end(What::Table(table));
-    assert!(matches!(next(&shared, &mut Turn::Free), Some(Task::Forget(_))));
+    shared.background.lock().begin(BackgroundJob::Seal(table));
+    let due = next(&shared, &mut LongWorkPermit::Unlimited);
+    assert!(
+        matches!(due, None | Some(BackgroundTask::Manifest)),
+        "neither can it be done, nor does a merge begin"
+    );
+    shared.background.lock().end(BackgroundJob::Seal(table));
+    assert!(matches!(next(&shared, &mut LongWorkPermit::Unlimited), Some(BackgroundTask::Forget(_))));
     let mut background = shared.background.lock();
-    background.end(What::Forget(table));
+    background.end(BackgroundJob::Forget(table));
     // An erasure holds merges back in the same way, until its segments are rewritten.
     drop(background);
     let erasure = engine.erase(table, root.lsn()).unwrap();

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use types::{Error, Kind, Result};
 use vfs::{Access, Env};
 
-use super::marker::Listed;
-use super::place::{Source, patiently, read_through};
-use super::sum::{Sum, Summing};
+use super::file_sum::{FileSum, SumBuilder};
+use super::marker::ListedFile;
+use super::store::{BackupSource, read_through, with_retries};
 use crate::open;
 
 pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
@@ -17,7 +17,7 @@ const SYNC_BYTES: u64 = 4 << 20;
 
 /// Files and folders made in a folder. They are removed after a failure, and made durable by name after a success.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct CreatedFiles {
     dest: PathBuf,
     /// True if the folder itself was made.
     whole: bool,
@@ -26,9 +26,9 @@ pub(crate) struct Made {
     files: Vec<PathBuf>,
 }
 
-impl Made {
+impl CreatedFiles {
     /// Takes an empty folder, or makes it.
-    pub fn claim(env: &Env, dest: &Path) -> Result<Made> {
+    pub fn claim(env: &Env, dest: &Path) -> Result<CreatedFiles> {
         let failed = |e| Error::io(format!("making {}", dest.display()), e);
         let exists = env.disk.exists(dest).map_err(failed)?;
         if exists {
@@ -44,7 +44,7 @@ impl Made {
         } else {
             open::make_dir(env, dest).map_err(failed)?;
         }
-        Ok(Made { dest: dest.to_owned(), whole: !exists, dirs: Vec::new(), files: Vec::new() })
+        Ok(CreatedFiles { dest: dest.to_owned(), whole: !exists, dirs: Vec::new(), files: Vec::new() })
     }
 
     /// Makes a folder below; its parent exists.
@@ -83,18 +83,18 @@ impl Made {
 /// Copies a file, durably except for its name, and returns its checksums. `tick` is called after every step with its bytes.
 pub(crate) fn copy(
     env: &Env,
-    from: &dyn Source,
+    from: &dyn BackupSource,
     name: &str,
     to: &Path,
     tick: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<Sum> {
+) -> Result<FileSum> {
     let writing = |e| Error::io(format!("writing {}", to.display()), e);
-    let source = patiently(from, tick, |_| from.open(name)).map_err(|error| match error.kind() {
-        Kind::NotFound => Error::damaged("a file is missing").with("file", from.named(name)),
+    let source = with_retries(from, tick, |_| from.open(name)).map_err(|error| match error.kind() {
+        Kind::NotFound => Error::damaged("a file is missing").with("file", from.display_name(name)),
         _ => error,
     })?;
     let target = env.disk.create(to).map_err(writing)?;
-    let (mut at, mut synced, mut summing) = (0, 0, Summing::default());
+    let (mut at, mut synced, mut summing) = (0, 0, SumBuilder::default());
     read_through(from, &source, tick, &mut |block, tick| {
         summing.add(block);
         target.write_at(&[IoSlice::new(block)], at).map_err(writing)?;
@@ -108,27 +108,27 @@ pub(crate) fn copy(
     })?;
     target.sync().map_err(writing)?;
     target.drop_from_cache();
-    Ok(summing.done())
+    Ok(summing.finish())
 }
 
 /// Reads a file below `dest` and returns its checksums.
-pub(crate) fn read_sum(env: &Env, dest: &Path, relative: &Path) -> Result<Listed> {
+pub(crate) fn read_sum(env: &Env, dest: &Path, relative: &Path) -> Result<ListedFile> {
     let path = dest.join(relative);
-    let read = || -> std::io::Result<Sum> {
+    let read = || -> std::io::Result<FileSum> {
         let file = env.disk.open(&path, Access::ReadOnce)?;
         let len = file.len()?;
         let mut block = vec![0; BLOCK_BYTES.min(len) as usize];
-        let (mut at, mut summing) = (0, Summing::default());
+        let (mut at, mut summing) = (0, SumBuilder::default());
         while at < len {
             let count = BLOCK_BYTES.min(len - at) as usize;
             file.read_at(&mut block[..count], at)?;
             summing.add(&block[..count]);
             at += count as u64;
         }
-        Ok(summing.done())
+        Ok(summing.finish())
     };
     let sum = read().map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
-    Ok(Listed { path: relative.to_owned(), sum })
+    Ok(ListedFile { path: relative.to_owned(), sum })
 }
 
 /// Writes a new file, durably except for its name.

@@ -11,10 +11,10 @@ use table::{Segment, segment};
 use types::{Error, Kind, Lsn, Result, TableId};
 use vfs::Env;
 
-use super::copy::{Made, copy};
+use super::copy::{CreatedFiles, copy};
 use super::marker::Marker;
-use super::place::{Source, patiently};
-use super::restore::Target;
+use super::restore::RestorePoint;
+use super::store::{BackupSource, with_retries};
 use crate::archive;
 use crate::open::Replay;
 
@@ -22,28 +22,28 @@ use crate::open::Replay;
 const HEAD_BYTES_MAX: u64 = 96 << 20;
 
 /// A file of the archive: first lsn, last lsn, name.
-pub(crate) type Piece = (Lsn, Lsn, String);
+pub(crate) type ArchivedPiece = (Lsn, Lsn, String);
 
 /// Returns the archive's files for a backup.
 pub(crate) fn pieces_of(
-    archive: &dyn Source,
+    archive: &dyn BackupSource,
     marker: &Marker,
     tick: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<Vec<Piece>> {
+) -> Result<Vec<ArchivedPiece>> {
     let id = marker.archive.ok_or_else(|| {
         Error::invalid("the backup was taken while its log was not archived").hint(
             "restore it without an archive, or use a backup that was taken since `[log] archive` was set",
         )
     })?;
     let folder = archive::folder(id);
-    if !patiently(archive, tick, |_| archive.list(""))?.iter().any(|entry| entry.name == folder) {
+    if !with_retries(archive, tick, |_| archive.list(""))?.iter().any(|entry| entry.name == folder) {
         return Err(Error::not_found(format!(
             "{} has no folder `{folder}`, which is where this backup's log was archived",
-            archive.named(""),
+            archive.display_name(""),
         ))
         .hint("name the place that `[log] archive` named"));
     }
-    let pieces = archive::pieces(patiently(archive, tick, |_| archive.list(&folder))?);
+    let pieces = archive::pieces(with_retries(archive, tick, |_| archive.list(&folder))?);
     Ok(pieces.into_iter().map(|(first, last, name)| (first, last, format!("{folder}/{name}"))).collect())
 }
 
@@ -53,10 +53,10 @@ const FETCHED: &str = "archived.tmp";
 /// Returns a local path at which a piece can be read.
 fn local(
     env: &Env,
-    archive: &dyn Source,
+    archive: &dyn BackupSource,
     name: &str,
     dest: &Path,
-    made: &mut Made,
+    made: &mut CreatedFiles,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<PathBuf> {
     if let Some(path) = archive.path(name) {
@@ -74,15 +74,15 @@ pub(crate) fn replay(
     env: &Env,
     dest: &Path,
     replay: &mut Replay<'_>,
-    made: &mut Made,
-    archive: &dyn Source,
-    pieces: &[Piece],
+    made: &mut CreatedFiles,
+    archive: &dyn BackupSource,
+    pieces: &[ArchivedPiece],
     after: Lsn,
-    to: Option<Target>,
+    to: Option<RestorePoint>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<(Lsn, bool)> {
-    let (mut at, mut is_short) = (after, matches!(to, Some(Target::Time(_))));
-    let is_reached = |at: Lsn| to == Some(Target::Lsn(at));
+    let (mut at, mut is_short) = (after, matches!(to, Some(RestorePoint::Time(_))));
+    let is_reached = |at: Lsn| to == Some(RestorePoint::Lsn(at));
     for (first, last, name) in pieces {
         if *last <= at || is_reached(at) {
             continue;
@@ -92,14 +92,14 @@ pub(crate) fn replay(
                 Kind::NotFound,
                 format!("the archive lacks lsn {} to {}", at.next(), first.0 - 1),
             )
-            .with("archive", archive.named(name.split('/').next().unwrap_or_default()))
+            .with("archive", archive.display_name(name.split('/').next().unwrap_or_default()))
             .hint(format!("restore to lsn {at} at most, or use a backup that was taken later")));
         }
         let path = local(env, archive, name, dest, made, tick)?;
         let outcome = commitlog::read_piece(env, &path, at, &mut |frame: Frame| {
             let frame = match to {
-                Some(Target::Time(time)) if frame.time > time => return Ok(false),
-                Some(Target::Lsn(lsn)) => frame.up_to(lsn),
+                Some(RestorePoint::Time(time)) if frame.time > time => return Ok(false),
+                Some(RestorePoint::Lsn(lsn)) => frame.up_to(lsn),
                 _ => Some(frame),
             };
             let Some(mut frame) = frame else { return Ok(false) };
@@ -117,13 +117,13 @@ pub(crate) fn replay(
             env.disk.remove(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))?;
         }
         // A damaged piece is damaged in the archive, so the error names its place there.
-        let goes_on = outcome.map_err(|error| error.with("archived", archive.named(name)))?;
+        let goes_on = outcome.map_err(|error| error.with("archived", archive.display_name(name)))?;
         if !goes_on {
             is_short = false;
             break;
         }
     }
-    if let Some(Target::Lsn(lsn)) = to
+    if let Some(RestorePoint::Lsn(lsn)) = to
         && at < lsn
     {
         return Err(Error::not_found(format!("the archive reaches lsn {at} only")).hint(format!(
@@ -150,7 +150,7 @@ fn seal(
     env: &Env,
     dest: &Path,
     replay: &mut Replay<'_>,
-    made: &mut Made,
+    made: &mut CreatedFiles,
     lsn: Lsn,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {

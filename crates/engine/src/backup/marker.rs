@@ -24,9 +24,9 @@ use types::{Error, Kind, Lsn, Micros, Result, TableId};
 use vfs::Env;
 
 use super::MANIFEST_NAME;
-use super::copy::{Made, write_file};
-use super::place::{Source, read_whole};
-use super::sum::Sum;
+use super::copy::{CreatedFiles, write_file};
+use super::file_sum::FileSum;
+use super::store::{BackupSource, read_whole};
 use crate::open::{canonical, is_segment_file};
 
 pub(crate) const NAME: &str = "BACKUP";
@@ -45,10 +45,10 @@ const BYTES_MAX: u64 = 1 << 30;
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedFile {
     /// Path below the backup's folder.
     pub path: PathBuf,
-    pub sum: Sum,
+    pub sum: FileSum,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,10 +61,10 @@ pub(crate) struct Marker {
     pub archive: Option<u64>,
     /// True if files have names with their hashes in them.
     pub is_named_by_content: bool,
-    pub files: Vec<Listed>,
+    pub files: Vec<ListedFile>,
 }
 
-impl Listed {
+impl ListedFile {
     /// The name with the hash in it: `tables/1/3.0f3a….arrow`.
     pub fn name_by_content(&self) -> String {
         let plain = self.plain_name();
@@ -77,22 +77,22 @@ impl Listed {
     }
 }
 
-/// Returns true for a name that [`Listed::name_by_content`] gives. Names accepted by [`is_ours`] are not such names.
-pub(crate) fn is_by_content(name: &str) -> bool {
+/// Returns true for a name that [`ListedFile::name_by_content`] gives. Names accepted by [`is_backup_file`] are not such names.
+pub(crate) fn is_content_name(name: &str) -> bool {
     let mut parts = name.splitn(3, '.');
     let (Some(stem), Some(hash), ending) = (parts.next(), parts.next(), parts.next()) else { return false };
     let is_hash = hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    is_hash && is_ours(Path::new(&ending.map_or(stem.to_owned(), |ending| format!("{stem}.{ending}"))))
+    is_hash && is_backup_file(Path::new(&ending.map_or(stem.to_owned(), |ending| format!("{stem}.{ending}"))))
 }
 
 impl Marker {
     /// The name under which a file is stored.
-    pub fn name_of(&self, file: &Listed) -> String {
+    pub fn name_of(&self, file: &ListedFile) -> String {
         if self.is_named_by_content { file.name_by_content() } else { file.plain_name() }
     }
 
     /// The file that describes rows that only the lake has, if there are any.
-    pub fn lake(&self) -> Option<&Listed> {
+    pub fn lake(&self) -> Option<&ListedFile> {
         self.files.iter().find(|file| file.path == Path::new(LAKE))
     }
 
@@ -116,7 +116,7 @@ impl Marker {
             let _ = writeln!(text, "archive {archive:016x}");
         }
         for file in &self.files {
-            let Sum { crc, bytes, hash } = file.sum;
+            let FileSum { crc, bytes, hash } = file.sum;
             let hash = hash.filter(|_| self.is_named_by_content).map(|hash| format!("{hash:032x} "));
             let path = file.path.display();
             let _ = writeln!(text, "file {crc:08x} {bytes} {}{path}", hash.unwrap_or_default());
@@ -170,7 +170,7 @@ impl Marker {
     }
 
     /// Makes the folder a backup. Everything else in it is durable.
-    pub fn write(&self, env: &Env, dest: &Path, made: &mut Made) -> Result<()> {
+    pub fn write(&self, env: &Env, dest: &Path, made: &mut CreatedFiles) -> Result<()> {
         let temporary = made.file(dest.join(TEMPORARY));
         let path = made.file(dest.join(NAME));
         write_file(env, &temporary, self.encode().as_bytes())?;
@@ -182,41 +182,41 @@ impl Marker {
     }
 
     /// Reads the marker. Fails with [`Kind::NotFound`] if there is no backup, or only a part of one.
-    pub fn read(source: &dyn Source) -> Result<Marker> {
+    pub fn read(source: &dyn BackupSource) -> Result<Marker> {
         let bytes = match read_whole(source, NAME, BYTES_MAX) {
             Err(error) if error.kind() == Kind::NotFound => return Err(missing(source)),
             bytes => bytes?,
         };
         let text = std::str::from_utf8(&bytes).map_err(|_| Error::damaged(format!("{NAME} is no text")));
-        text.and_then(Marker::decode).map_err(|e| e.with("file", source.named(NAME)))
+        text.and_then(Marker::decode).map_err(|e| e.with("file", source.display_name(NAME)))
     }
 }
 
 /// The error for a place without a marker.
-fn missing(source: &dyn Source) -> Error {
-    let place = source.named("");
+fn missing(source: &dyn BackupSource) -> Error {
+    let place = source.display_name("");
     match source.is_begun() {
-        Ok(true) => Error::not_found(format!("{place} is no backup: one was begun there and not finished"))
-            .hint(format!(
-                "`{NAME}` is missing, which is written last: use another backup, or take it again"
-            )),
+        Ok(true) => Error::not_found(format!(
+            "{place} is no backup: one was begun there and not finished"
+        ))
+        .hint(format!("`{NAME}` is missing, which is written last: use another backup, or take it again")),
         _ => Error::not_found(format!("{place} is no backup"))
             .hint(format!("a place is one once `{NAME}` is in it, which is written last")),
     }
 }
 
 /// Parses `9f0c1a2b 4096 tables/1/3.arrow`, or the same with the hash before the path.
-fn file(text: &str, has_hash: bool) -> Option<Listed> {
+fn file(text: &str, has_hash: bool) -> Option<ListedFile> {
     let mut words = text.splitn(if has_hash { 4 } else { 3 }, ' ');
     let crc = u32::from_str_radix(words.next()?, 16).ok()?;
     let bytes = words.next()?.parse().ok()?;
     let hash = if has_hash { Some(u128::from_str_radix(words.next()?, 16).ok()?) } else { None };
     let path = PathBuf::from(words.next()?);
-    is_ours(&path).then_some(Listed { path, sum: Sum { bytes, crc, hash } })
+    is_backup_file(&path).then_some(ListedFile { path, sum: FileSum { bytes, crc, hash } })
 }
 
 /// Returns true if a backup may hold a file of this name: a restore writes nowhere else.
-fn is_ours(path: &Path) -> bool {
+fn is_backup_file(path: &Path) -> bool {
     let parts: Vec<&str> = path
         .components()
         .filter_map(|part| match part {
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn a_marker_is_read_back_and_any_flipped_bit_is_noticed() {
-        let sum = Sum { bytes: 7, crc: 0x00ab_cdef, hash: None };
-        let listed = |path: &str| Listed { path: path.into(), sum };
+        let sum = FileSum { bytes: 7, crc: 0x00ab_cdef, hash: None };
+        let listed = |path: &str| ListedFile { path: path.into(), sum };
         let marker = Marker {
             lsn: Lsn(42),
             time: -5,
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn only_names_that_a_backup_has_are_taken() {
         for good in ["manifest", LAKE, "tables/1/3.arrow", "tables/12/4.meta"] {
-            assert!(is_ours(Path::new(good)), "{good}");
+            assert!(is_backup_file(Path::new(good)), "{good}");
         }
         for bad in [
             "../x",
@@ -289,7 +289,7 @@ mod tests {
             "/tables/1/3.arrow",
             "LOCK",
         ] {
-            assert!(!is_ours(Path::new(bad)), "{bad}");
+            assert!(!is_backup_file(Path::new(bad)), "{bad}");
         }
     }
 
@@ -301,9 +301,9 @@ mod tests {
             (LAKE, "LAKE.HASH"),
         ] {
             let name = name.replace("HASH", "0000000000000000000000000000abcd");
-            let sum = Sum { bytes: 7, crc: 0, hash: Some(0xabcd) };
-            assert_eq!(Listed { path: path.into(), sum }.name_by_content(), name);
-            assert!(is_by_content(&name) && !is_by_content(path));
+            let sum = FileSum { bytes: 7, crc: 0, hash: Some(0xabcd) };
+            assert_eq!(ListedFile { path: path.into(), sum }.name_by_content(), name);
+            assert!(is_content_name(&name) && !is_content_name(path));
         }
         for other in [
             "manifest.0000000000000000000000000000ABCD",
@@ -313,7 +313,7 @@ mod tests {
             ".",
             "",
         ] {
-            assert!(!is_by_content(other), "{other}");
+            assert!(!is_content_name(other), "{other}");
         }
     }
 }

@@ -10,19 +10,19 @@ use table::segment;
 use types::{Error, Kind, Lsn, Micros, Result};
 use vfs::Env;
 
-use super::copy::{Made, copy};
+use super::copy::{CreatedFiles, copy};
+use super::file_sum::FileSum;
 use super::forward;
-use super::marker::{LAKE, Listed, Marker};
-use super::place::{Folder, Source, read_whole};
-use super::sum::Sum;
+use super::marker::{LAKE, ListedFile, Marker};
+use super::store::{BackupSource, LocalFolder, read_whole};
 use super::{MANIFEST_NAME, Progress};
+use crate::database_root::DatabaseRoot;
 use crate::manifest::{self, Manifest};
 use crate::open::Replay;
-use crate::root::Root;
 
 /// The point up to which a backup is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RestorePoint {
     /// The commits up to this one.
     Lsn(Lsn),
     /// The commits made up to this time.
@@ -33,7 +33,7 @@ pub enum Target {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restore {
     /// The target; `None` restores everything.
-    pub to: Option<Target>,
+    pub to: Option<RestorePoint>,
     /// The archive of the log that has the commits after the backup.
     pub archive: Option<PathBuf>,
 }
@@ -68,25 +68,28 @@ pub fn restore(
     options: &Restore,
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Restored> {
-    let archive = options.archive.as_ref().map(|dir| Folder::new(env, dir));
-    let from = From { backup: &Folder::new(env, src), archive: archive.as_ref().map(|folder| folder as _) };
+    let archive = options.archive.as_ref().map(|dir| LocalFolder::new(env, dir));
+    let from = RestoreSources {
+        backup: &LocalFolder::new(env, src),
+        archive: archive.as_ref().map(|folder| folder as _),
+    };
     restore_from(env, from, dest, options.to, progress)
 }
 
 /// The sources of a restore.
 #[derive(Clone, Copy)]
-pub struct From<'a> {
-    pub backup: &'a dyn Source,
+pub struct RestoreSources<'a> {
+    pub backup: &'a dyn BackupSource,
     /// The archive of the log that has the commits after the backup.
-    pub archive: Option<&'a dyn Source>,
+    pub archive: Option<&'a dyn BackupSource>,
 }
 
 /// Restores like [`restore`], from any kind of source.
 pub fn restore_from(
     env: &Env,
-    from: From<'_>,
+    from: RestoreSources<'_>,
     dest: &Path,
-    to: Option<Target>,
+    to: Option<RestorePoint>,
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Restored> {
     if let Some(src) = from.backup.path("")
@@ -100,16 +103,16 @@ pub fn restore_from(
     }
     let marker = Marker::read(from.backup)?;
     check_target(&marker, from, to)?;
-    let mut made = Made::claim(env, dest)?;
+    let mut made = CreatedFiles::claim(env, dest)?;
     write(env, from, dest, &marker, to, &mut made, progress).inspect_err(|_| made.remove(env))
 }
 
 /// Refuses a target that cannot be reached, before anything is copied.
-fn check_target(marker: &Marker, from: From<'_>, to: Option<Target>) -> Result<()> {
+fn check_target(marker: &Marker, from: RestoreSources<'_>, to: Option<RestorePoint>) -> Result<()> {
     let (what, order) = match to {
         None => return Ok(()),
-        Some(Target::Lsn(lsn)) => (format!("lsn {lsn}"), lsn.cmp(&marker.lsn)),
-        Some(Target::Time(time)) => ("that time".to_owned(), time.cmp(&marker.time)),
+        Some(RestorePoint::Lsn(lsn)) => (format!("lsn {lsn}"), lsn.cmp(&marker.lsn)),
+        Some(RestorePoint::Time(time)) => ("that time".to_owned(), time.cmp(&marker.time)),
     };
     if order.is_lt() {
         return Err(Error::invalid(format!(
@@ -127,11 +130,11 @@ fn check_target(marker: &Marker, from: From<'_>, to: Option<Target>) -> Result<(
 
 fn write(
     env: &Env,
-    from: From<'_>,
+    from: RestoreSources<'_>,
     dest: &Path,
     marker: &Marker,
-    to: Option<Target>,
-    made: &mut Made,
+    to: Option<RestorePoint>,
+    made: &mut CreatedFiles,
     progress: &mut dyn FnMut(Progress) -> Result<()>,
 ) -> Result<Restored> {
     let source = from.backup;
@@ -161,8 +164,9 @@ fn write(
         let copied = copy(env, source, &name, &made.file(dest.join(&file.path)), &mut tick)?;
         check_file(source, &name, file, copied)?;
     }
-    let kept =
-        kept.ok_or_else(|| Error::damaged("the backup lists no manifest").with("backup", source.named("")))?;
+    let kept = kept.ok_or_else(|| {
+        Error::damaged("the backup lists no manifest").with("backup", source.display_name(""))
+    })?;
     check_complete(source, &kept, marker)?;
     let (mut lsn, mut replayed, mut is_short) = (kept.lsn, 0, false);
     let mut replay = Replay::new(env, dest, &kept)?;
@@ -184,38 +188,47 @@ fn write(
     Ok(restored)
 }
 
-pub(super) fn check_file(source: &dyn Source, name: &str, file: &Listed, read: Sum) -> Result<()> {
-    if file.sum.is(&read) {
+pub(super) fn check_file(
+    source: &dyn BackupSource,
+    name: &str,
+    file: &ListedFile,
+    read: FileSum,
+) -> Result<()> {
+    if file.sum.matches(&read) {
         return Ok(());
     }
     Err(Error::damaged("a file of the backup is not what was written")
-        .with("file", source.named(name))
+        .with("file", source.display_name(name))
         .hint("use another backup"))
 }
 
-pub(super) fn read_manifest(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<Manifest> {
+pub(super) fn read_manifest(
+    source: &dyn BackupSource,
+    marker: &Marker,
+    listed: &ListedFile,
+) -> Result<Manifest> {
     let name = marker.name_of(listed);
     // A file that is longer than listed is not read at all.
     let bytes = read_whole(source, &name, listed.sum.bytes).map_err(|error| match error.kind() {
         Kind::NotFound => {
-            Error::damaged("the backup's manifest is missing").with("file", source.named(&name))
+            Error::damaged("the backup's manifest is missing").with("file", source.display_name(&name))
         }
         _ => error,
     })?;
-    check_file(source, &name, listed, Sum::of(&bytes))?;
-    Manifest::decode(&bytes).map_err(|e| e.with("file", source.named(&name)))
+    check_file(source, &name, listed, FileSum::of(&bytes))?;
+    Manifest::decode(&bytes).map_err(|e| e.with("file", source.display_name(&name)))
 }
 
 /// Returns the lines about the rows that a backup lacks.
-pub(super) fn lacks_of(source: &dyn Source, marker: &Marker) -> Result<Vec<String>> {
+pub(super) fn lacks_of(source: &dyn BackupSource, marker: &Marker) -> Result<Vec<String>> {
     marker.lake().map_or_else(|| Ok(Vec::new()), |listed| read_lacks(source, marker, listed))
 }
 
 /// Reads the lines about the rows that the backup lacks. The file is for people, so its damage does not stop a restore.
-fn read_lacks(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<Vec<String>> {
+fn read_lacks(source: &dyn BackupSource, marker: &Marker, listed: &ListedFile) -> Result<Vec<String>> {
     let name = marker.name_of(listed);
     let read = read_whole(source, &name, listed.sum.bytes).and_then(|bytes| {
-        check_file(source, &name, listed, Sum::of(&bytes))?;
+        check_file(source, &name, listed, FileSum::of(&bytes))?;
         Ok(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())
     });
     match read {
@@ -227,7 +240,7 @@ fn read_lacks(source: &dyn Source, marker: &Marker, listed: &Listed) -> Result<V
 }
 
 /// Checks that everything the manifest names is listed, and thus was copied.
-pub(super) fn check_complete(source: &dyn Source, manifest: &Manifest, marker: &Marker) -> Result<()> {
+pub(super) fn check_complete(source: &dyn BackupSource, manifest: &Manifest, marker: &Marker) -> Result<()> {
     let listed: BTreeSet<&Path> = marker.files.iter().map(|file| file.path.as_path()).collect();
     let has_lake = marker.lake().is_some();
     for state in &manifest.tables {
@@ -238,7 +251,7 @@ pub(super) fn check_complete(source: &dyn Source, manifest: &Manifest, marker: &
             let is_away = name.ends_with(".arrow") && has_lake;
             if !is_here && !is_away {
                 return Err(Error::damaged(format!("the backup lacks {}", dir.join(&name).display()))
-                    .with("backup", source.named("")));
+                    .with("backup", source.display_name("")));
             }
         }
     }
@@ -247,7 +260,7 @@ pub(super) fn check_complete(source: &dyn Source, manifest: &Manifest, marker: &
             "the backup's manifest stands at lsn {}, the backup at {}",
             manifest.lsn, marker.lsn
         ))
-        .with("backup", source.named("")));
+        .with("backup", source.display_name("")));
     }
     Ok(())
 }
@@ -260,7 +273,7 @@ fn rows_of(state: &table::State) -> u64 {
 /// Builds the manifest of the replayed tables, whose rows are all in segments.
 fn finish(env: &Env, replay: Replay<'_>, lsn: Lsn) -> Manifest {
     let Replay { tips, meta, time, times, next_segment, .. } = replay;
-    let root = Root {
+    let root = DatabaseRoot {
         lsn,
         time,
         made: env.clock.monotonic(),

@@ -17,66 +17,70 @@ use std::sync::Arc;
 use table::segment;
 use types::{Error, Kind, Result};
 
-use super::copy::{BLOCK_BYTES, Made, read_sum};
-use super::marker::{self, Listed, is_by_content};
-use super::place::{Opened, Place, Source, checksum, patiently, read_whole};
-use super::sum::Summing;
+use super::copy::{BLOCK_BYTES, CreatedFiles, read_sum};
+use super::file_sum::SumBuilder;
+use super::marker::{self, ListedFile, is_content_name};
+use super::store::{BackupSource, BackupStore, SourceFile, checksum, read_whole, with_retries};
 use super::{
-    Backup, Content, Folder, MANIFEST_NAME, Progress, check_source, describe_marker, listed, ticker,
-    with_cure,
+    Backup, BackupContent, LocalFolder, MANIFEST_NAME, Progress, check_source, describe_marker, listed,
+    ticker, with_damage_hint,
 };
-use crate::shared::Shared;
+use crate::shared_state::Shared;
 
 /// Folder in the data directory for the segments made of heads, until they are sent.
 pub(crate) const OUTGOING: &str = "outgoing";
 
 /// Result of sending a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentBackup {
     pub backup: Backup,
     /// Files that an earlier attempt had left there: they were read and compared, and not sent again.
     pub found_files: usize,
     pub found_bytes: u64,
 }
 
-/// Takes a backup of the newest root and sends it to `place`.
+/// Takes a backup of the newest root and sends it to `store`.
 pub(crate) fn send(
     shared: &Arc<Shared>,
-    place: &dyn Place,
+    store: &dyn BackupStore,
     progress: &mut dyn FnMut(Progress) -> Result<()>,
-) -> Result<Sent> {
+) -> Result<SentBackup> {
     shared.check_open()?;
     let total_bytes = Cell::new(0);
     let mut tick = ticker(shared, &total_bytes, progress);
-    check_free(place, &mut tick)?;
-    patiently(place, &mut tick, |_| place.claim(&shared.env))?;
+    check_free(store, &mut tick)?;
+    with_retries(store, &mut tick, |_| store.claim(&shared.env))?;
     let outgoing = shared.dir.join(OUTGOING);
     let staged = outgoing.join(format!("{:016x}", shared.env.random.next_u64()));
-    let mut made = Made::claim(&shared.env, &staged)?;
-    let outcome = Content::gather(shared, &staged, &mut made, &total_bytes, &mut tick)
-        .and_then(|content| send_content(shared, place, &staged, &content, &mut tick));
+    let mut made = CreatedFiles::claim(&shared.env, &staged)?;
+    let outcome = BackupContent::gather(shared, &staged, &mut made, &total_bytes, &mut tick)
+        .and_then(|content| send_content(shared, store, &staged, &content, &mut tick));
     made.remove(&shared.env);
     // The folder stays if another backup has files in it.
     let _ = shared.env.disk.remove_dir(&outgoing);
-    outcome.map_err(with_cure)
+    outcome.map_err(with_damage_hint)
 }
 
 /// Refuses a place that holds a backup, or anything that is not part of an attempt to make one.
-fn check_free(place: &dyn Place, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
-    let entries = patiently(place, tick, |_| place.list(""))?;
+fn check_free(store: &dyn BackupStore, tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+    let entries = with_retries(store, tick, |_| store.list(""))?;
     for entry in entries {
         if entry.name == marker::NAME {
-            return Err(Error::new(Kind::Exists, format!("{} holds a backup already", place.named("")))
-                .hint("give each backup a place of its own, such as one with the date in its name"));
+            return Err(Error::new(
+                Kind::Exists,
+                format!("{} holds a backup already", store.display_name("")),
+            )
+            .hint("give each backup a place of its own, such as one with the date in its name"));
         }
-        let is_known = match entry.is_dir {
-            true => entry.name == "tables",
-            false => is_by_content(&entry.name) || place.is_own(&entry.name),
+        let is_known = if entry.is_dir {
+            entry.name == "tables"
+        } else {
+            is_content_name(&entry.name) || store.is_claim_file(&entry.name)
         };
         if !is_known {
             return Err(Error::new(
                 Kind::Exists,
-                format!("{} is not empty: `{}` is in it", place.named(""), entry.name),
+                format!("{} is not empty: `{}` is in it", store.display_name(""), entry.name),
             )
             .hint("name a place that holds nothing"));
         }
@@ -86,12 +90,12 @@ fn check_free(place: &dyn Place, tick: &mut dyn FnMut(u64) -> Result<()>) -> Res
 
 fn send_content(
     shared: &Arc<Shared>,
-    place: &dyn Place,
+    store: &dyn BackupStore,
     staged: &Path,
-    content: &Content,
+    content: &BackupContent,
     tick: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<Sent> {
-    let mut files = Files { place, listed: Vec::new(), found_files: 0, found_bytes: 0 };
+) -> Result<SentBackup> {
+    let mut files = SentFiles { store, listed: Vec::new(), found_files: 0, found_bytes: 0 };
     for relative in &content.sealed {
         files.send(shared, staged, relative, tick)?;
     }
@@ -109,34 +113,34 @@ fn send_content(
     }
     let bytes = content.manifest.encode();
     files.put(listed(MANIFEST_NAME, &bytes), &in_memory(&bytes), tick)?;
-    let Files { listed, found_files, found_bytes, .. } = files;
+    let SentFiles { listed, found_files, found_bytes, .. } = files;
     let marker = content.marker(shared, true, listed);
-    finish(place, marker.encode().as_bytes(), tick)?;
-    sweep(place, &marker.files).unwrap_or_else(|error| {
-        tracing::warn!("what earlier attempts left in {} stays there: {error}", place.named(""));
+    finish(store, marker.encode().as_bytes(), tick)?;
+    sweep(store, &marker.files).unwrap_or_else(|error| {
+        tracing::warn!("what earlier attempts left in {} stays there: {error}", store.display_name(""));
     });
-    Ok(Sent { backup: describe_marker(&marker, content.lacks()), found_files, found_bytes })
+    Ok(SentBackup { backup: describe_marker(&marker, content.lacks()), found_files, found_bytes })
 }
 
 /// Wraps bytes as an opened file.
-fn in_memory(bytes: &[u8]) -> Opened<'_> {
+fn in_memory(bytes: &[u8]) -> SourceFile<'_> {
     let read_at = move |buffer: &mut [u8], offset: u64| {
         let at = offset as usize;
         buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
         Ok(())
     };
-    Opened { len: bytes.len() as u64, block_bytes: BLOCK_BYTES, read_at: Box::new(read_at) }
+    SourceFile { len: bytes.len() as u64, block_bytes: BLOCK_BYTES, read_at: Box::new(read_at) }
 }
 
 /// Files that are at the place, complete and verified.
-struct Files<'a> {
-    place: &'a dyn Place,
-    listed: Vec<Listed>,
+struct SentFiles<'a> {
+    store: &'a dyn BackupStore,
+    listed: Vec<ListedFile>,
     found_files: usize,
     found_bytes: u64,
 }
 
-impl Files<'_> {
+impl SentFiles<'_> {
     /// Sends a file of this machine, below `dir`.
     fn send(
         &mut self,
@@ -146,31 +150,31 @@ impl Files<'_> {
         tick: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let listed = read_sum(&shared.env, dir, relative)?;
-        let folder = Folder::new(&shared.env, dir);
+        let folder = LocalFolder::new(&shared.env, dir);
         let opened = folder.open(&relative.display().to_string())?;
         self.put(listed, &opened, tick)
     }
 
     fn put(
         &mut self,
-        listed: Listed,
-        from: &Opened<'_>,
+        listed: ListedFile,
+        from: &SourceFile<'_>,
         tick: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        let (place, name) = (self.place, listed.name_by_content());
-        if is_there(place, &name, &listed, tick)? {
+        let (store, name) = (self.store, listed.name_by_content());
+        if is_there(store, &name, &listed, tick)? {
             self.found_files += 1;
             self.found_bytes += listed.sum.bytes;
             tick(listed.sum.bytes)?;
         } else {
-            patiently(place, tick, |tick| {
-                put_once(place, &name, &listed, from, tick)?;
-                if is_there(place, &name, &listed, tick)? {
+            with_retries(store, tick, |tick| {
+                put_once(store, &name, &listed, from, tick)?;
+                if is_there(store, &name, &listed, tick)? {
                     return Ok(());
                 }
                 let changed =
                     io::Error::new(io::ErrorKind::InvalidData, "what is read back is not what was sent");
-                Err(Error::io(format!("sending {}", place.named(&name)), changed).hint(
+                Err(Error::io(format!("sending {}", store.display_name(&name)), changed).hint(
                     "the store, or what lies before it, does not keep what it is given: use another one",
                 ))
             })?;
@@ -183,26 +187,26 @@ impl Files<'_> {
 /// Returns true if a file is at the place with the right contents. A file that vanishes while it is read was removed by
 /// another backup.
 fn is_there(
-    place: &dyn Place,
+    store: &dyn BackupStore,
     name: &str,
-    listed: &Listed,
+    listed: &ListedFile,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<bool> {
-    match checksum(place, name, listed.sum.bytes, tick) {
+    match checksum(store, name, listed.sum.bytes, tick) {
         Err(error) if error.kind() == Kind::Damaged => Ok(false),
         found => Ok(found? == Some(listed.sum)),
     }
 }
 
 fn put_once(
-    place: &dyn Place,
+    store: &dyn BackupStore,
     name: &str,
-    listed: &Listed,
-    from: &Opened<'_>,
+    listed: &ListedFile,
+    from: &SourceFile<'_>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
-    let (mut at, mut summing) = (0, Summing::default());
-    place.put(name, &mut || {
+    let (mut at, mut summing) = (0, SumBuilder::default());
+    store.put(name, &mut || {
         if at >= listed.sum.bytes {
             return Ok(None);
         }
@@ -210,7 +214,7 @@ fn put_once(
         (from.read_at)(&mut block, at)?;
         at += block.len() as u64;
         summing.add(&block);
-        if at == listed.sum.bytes && std::mem::take(&mut summing).done() != listed.sum {
+        if at == listed.sum.bytes && std::mem::take(&mut summing).finish() != listed.sum {
             // Checked before the last block is sent, so that no file appears under the name of another content.
             return Err(Error::damaged("a file of the database is not the same each time it is read")
                 .with("file", listed.path.display())
@@ -222,10 +226,10 @@ fn put_once(
 }
 
 /// Completes the backup; all its other files are at the place.
-fn finish(place: &dyn Place, bytes: &[u8], tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
-    patiently(place, tick, |_| place.put_new(marker::NAME, bytes)).map_err(|error| match error.kind() {
+fn finish(store: &dyn BackupStore, bytes: &[u8], tick: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+    with_retries(store, tick, |_| store.put_new(marker::NAME, bytes)).map_err(|error| match error.kind() {
         Kind::Exists => {
-            Error::new(Kind::Exists, format!("another backup to {} was finished first", place.named("")))
+            Error::new(Kind::Exists, format!("another backup to {} was finished first", store.display_name("")))
                 .hint("that one is whole; give each backup a place of its own")
         }
         Kind::Io => error.hint(format!(
@@ -235,26 +239,26 @@ fn finish(place: &dyn Place, bytes: &[u8], tick: &mut dyn FnMut(u64) -> Result<(
         _ => error,
     })?;
     // A wrong marker can only be reported now.
-    if read_whole(place, marker::NAME, bytes.len() as u64).is_ok_and(|found| found != bytes) {
+    if read_whole(store, marker::NAME, bytes.len() as u64).is_ok_and(|found| found != bytes) {
         return Err(Error::damaged(format!("`{}` is not what was sent", marker::NAME))
-            .with("file", place.named(marker::NAME))
+            .with("file", store.display_name(marker::NAME))
             .hint("a restore refuses it: use another place"));
     }
     Ok(())
 }
 
 /// Removes files that earlier attempts left and this backup does not name.
-fn sweep(place: &dyn Place, files: &[Listed]) -> Result<()> {
-    let kept: HashSet<String> = files.iter().map(Listed::name_by_content).collect();
+fn sweep(store: &dyn BackupStore, files: &[ListedFile]) -> Result<()> {
+    let kept: HashSet<String> = files.iter().map(ListedFile::name_by_content).collect();
     let mut dirs = vec![String::new(), "tables".to_owned()];
-    for table in place.list("tables")?.into_iter().filter(|entry| entry.is_dir) {
+    for table in store.list("tables")?.into_iter().filter(|entry| entry.is_dir) {
         dirs.push(format!("tables/{}", table.name));
     }
     for dir in dirs {
-        for entry in place.list(&dir)?.into_iter().filter(|entry| !entry.is_dir) {
+        for entry in store.list(&dir)?.into_iter().filter(|entry| !entry.is_dir) {
             let name = if dir.is_empty() { entry.name } else { format!("{dir}/{}", entry.name) };
-            if is_by_content(&name) && !kept.contains(&name) {
-                place.remove(&name)?;
+            if is_content_name(&name) && !kept.contains(&name) {
+                store.remove(&name)?;
             }
         }
     }

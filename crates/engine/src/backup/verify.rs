@@ -6,14 +6,14 @@ use types::{Error, Result};
 use vfs::Env;
 
 use super::marker::{self, Marker};
-use super::place::{Folder, Source, checksum};
 use super::restore::{check_complete, check_file, read_manifest};
+use super::store::{BackupSource, LocalFolder, checksum};
 use super::{Backup, MANIFEST_NAME, describe_marker, lacks_of};
 use crate::manifest::{self, Manifest};
 
 /// Result of verifying a backup.
 #[derive(Clone, Debug)]
-pub struct Verified {
+pub struct VerifiedBackup {
     /// The summary that the backup gives of itself.
     pub backup: Backup,
     /// The manifest; `None` if it cannot be read.
@@ -31,13 +31,13 @@ pub fn is_backup(env: &Env, dir: &Path) -> Result<bool> {
     let path = dir.join(marker::NAME);
     let is_marked = env.disk.exists(&path);
     let is_marked = is_marked.map_err(|e| Error::io(format!("looking for {}", path.display()), e))?;
-    Ok(is_marked && !manifest::is_there(env, dir))
+    Ok(is_marked && !manifest::exists(env, dir))
 }
 
 /// Compares every file with its checksum. Fails with [`types::Kind::Damaged`] if not even `BACKUP` can be read. `progress`
 /// is called with the name of each file before it is read.
-pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Verified> {
-    let source = &Folder::new(env, dir);
+pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<VerifiedBackup> {
+    let source = &LocalFolder::new(env, dir);
     let marker = Marker::read(source)?;
     let (mut manifest, mut wrong) = (None, Vec::new());
     let mut note = |outcome: Result<()>| match outcome {
@@ -61,7 +61,10 @@ pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<V
         let name = marker.name_of(file);
         note(match checksum(source, &name, file.sum.bytes, &mut |_| Ok(()))? {
             Some(read) => check_file(source, &name, file, read),
-            None => Err(Error::damaged("a file of the backup is missing").with("file", source.named(&name))),
+            None => {
+                Err(Error::damaged("a file of the backup is missing")
+                    .with("file", source.display_name(&name)))
+            }
         })?;
     }
     if !marker.files.iter().any(|file| file.path == Path::new(MANIFEST_NAME)) {
@@ -69,5 +72,5 @@ pub fn verify(env: &Env, dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<V
     }
     let is_named_by_content = marker.is_named_by_content;
     let backup = describe_marker(&marker, lacks_of(source, &marker)?);
-    Ok(Verified { backup, manifest, is_named_by_content, wrong })
+    Ok(VerifiedBackup { backup, manifest, is_named_by_content, wrong })
 }

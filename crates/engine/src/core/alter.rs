@@ -7,7 +7,7 @@ use types::{Error, Lsn, Result, TableDef, name};
 
 use super::Core;
 use super::check::changed_since;
-use crate::prepare::{Alter, Prepared, PreparedOp, Target, exists, refuse_nulls};
+use crate::prepare::{Alter, Prepared, PreparedOp, TargetTable, exists, refuse_nulls};
 
 /// Number of rows added since the caller looked for nulls that the commit thread checks itself. With more, the caller looks
 /// again.
@@ -102,7 +102,11 @@ pub(super) fn has_grown(then: &TableDef, now: &TableDef) -> bool {
 /// Brings rows to a definition to which other writers added columns since the rows were prepared. So many clients can add
 /// columns to one table at once without waiting for each other. Fails with [`Kind::Conflict`](types::Kind::Conflict) if more
 /// than that has changed.
-pub(super) fn laid_anew(def: &TableDef, target: &Target, batch: &RecordBatch) -> Result<RecordBatch> {
+pub(super) fn conform_to_grown(
+    def: &TableDef,
+    target: &TargetTable,
+    batch: &RecordBatch,
+) -> Result<RecordBatch> {
     let base = target.base.as_ref().filter(|base| has_grown(base.def(), def));
     let laid = base.and_then(|_| table::conform(batch, def).ok());
     laid.ok_or_else(|| changed_since(&target.table))

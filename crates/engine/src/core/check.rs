@@ -6,12 +6,13 @@ use arrow::array::RecordBatch;
 use types::schema::TABLES_MAX;
 use types::{Error, Kind, Result, RowId, SchemaVersion, TableDef, TableId, name};
 
-use super::alter::{has_grown, laid_anew, still_fits};
-use super::remember::Row;
-use super::settle::{Settled, overtaken};
+use super::alter::{conform_to_grown, has_grown, still_fits};
+use super::idempotency::RequestRecord;
+use super::insert_conflicts::{PreparedRows, overtaken};
 use super::{Action, Core, Group};
 use crate::prepare::{
-    Claims, Insert, Key, Prepared, PreparedOp, Target, exists, row_key_text, with_columns, with_indexes,
+    Insert, Key, Prepared, PreparedOp, TargetTable, UniqueClaims, exists, row_key_text, with_columns,
+    with_indexes,
 };
 
 impl Core {
@@ -83,7 +84,7 @@ impl Core {
                     let table = self.check_target(&defs, &insert.target)?;
                     let Insert { target, version, batch, replaces, .. } = insert;
                     let replaces = self.check_live(table, &target, replaces, false)?;
-                    actions.push(Action::Remember(Row { table, version, batch, replaces }));
+                    actions.push(Action::Remember(RequestRecord { table, version, batch, replaces }));
                 }
                 PreparedOp::Insert(insert) => {
                     let table = self.check_target(&defs, &insert.target)?;
@@ -126,14 +127,14 @@ impl Core {
                     actions.push(self.check_view(view, replace, &made)?);
                     views.push(new);
                 }
-                PreparedOp::DropView { name, if_exists } => match self.meta.views.contains_key(&name) {
-                    true => actions.push(Action::DropView(name)),
-                    false if if_exists => {}
-                    false => {
+                PreparedOp::DropView { name, if_exists } => {
+                    if self.meta.views.contains_key(&name) {
+                        actions.push(Action::DropView(name));
+                    } else if !if_exists {
                         let short = name::short_table_name(&name);
                         return Err(Error::not_found(format!("there is no view `{short}`")));
                     }
-                },
+                }
                 PreparedOp::Nothing => {}
                 PreparedOp::PutKey(api_key) => actions.push(Action::PutKey(api_key)),
                 PreparedOp::RemoveKey { name } => {
@@ -178,7 +179,7 @@ impl Core {
     }
 
     /// Returns the id of the table that an operation was prepared for, if the name still means that table.
-    fn check_target(&self, defs: &HashMap<String, TableDef>, target: &Target) -> Result<TableId> {
+    fn check_target(&self, defs: &HashMap<String, TableDef>, target: &TargetTable) -> Result<TableId> {
         let id = self.def_in(defs, &target.table)?.id;
         if target.id.is_some_and(|expected| expected != id) {
             return Err(changed_since(&target.table));
@@ -196,9 +197,10 @@ impl Core {
         let Insert { target, version, batch, keys, claims, rule, replaces } = insert;
         let def = self.def_in(defs, &target.table)?;
         debug_assert!(def.schema.version >= version, "definitions only go forward");
-        let (version, batch) = match def.schema.version == version || still_fits(def, &batch) {
-            true => (version, batch),
-            false => (def.schema.version, laid_anew(def, &target, &batch)?),
+        let (version, batch) = if def.schema.version == version || still_fits(def, &batch) {
+            (version, batch)
+        } else {
+            (def.schema.version, conform_to_grown(def, &target, &batch)?)
         };
         debug_assert!(
             keys.is_empty() && claims.is_empty() || group.staged.iter().all(|s| s.table != table),
@@ -208,17 +210,17 @@ impl Core {
         let tip = self.tips.get(&table);
         let find = |key: &Key| find_again(tip, &target, key);
         let (checks, claims) = self.check_claims(table, def, &target, claims)?;
-        let owner = |claims: &Claims, row: usize| checks.owner(&target, claims, &batch, row);
-        let rows = Settled { def, keys: &keys, claims: &claims, rule: &rule };
-        let (batch, deletes) = rows.settle(batch.clone(), ended, find, owner)?;
-        Ok(Action::Rows { table, version, batch, deletes, unchecked: checks.left_out() })
+        let owner = |claims: &UniqueClaims, row: usize| checks.owner(&target, claims, &batch, row);
+        let rows = PreparedRows { def, keys: &keys, claims: &claims, rule: &rule };
+        let (batch, deletes) = rows.resolve_conflicts(batch.clone(), ended, find, owner)?;
+        Ok(Action::Rows { table, version, batch, deletes, unchecked: checks.has_uncompared_rows() })
     }
 
     /// Returns those of `rows` (ascending) that are live. If `must_exist`, fails if one is not.
     fn check_live(
         &self,
         table: TableId,
-        target: &Target,
+        target: &TargetTable,
         rows: Vec<RowId>,
         must_exist: bool,
     ) -> Result<Vec<RowId>> {
@@ -244,7 +246,7 @@ impl Core {
 }
 
 /// Returns the live row of a key that was looked up before.
-pub(super) fn find_again(tip: Option<&table::Tip>, target: &Target, key: &Key) -> Result<Option<RowId>> {
+pub(super) fn find_again(tip: Option<&table::Tip>, target: &TargetTable, key: &Key) -> Result<Option<RowId>> {
     match (tip, &target.base) {
         (None, _) => Ok(None),
         (Some(tip), Some(base)) => tip.find_again(base, &key.bytes, key.found),
@@ -264,7 +266,7 @@ pub(super) fn changed_since(full_name: &str) -> Error {
 
 /// The error for a change to a row that another writer has changed or deleted. It shows the row's key, if it has one and it
 /// can be read.
-pub(crate) fn row_gone(target: &Target, row: RowId) -> Error {
+pub(crate) fn row_gone(target: &TargetTable, row: RowId) -> Error {
     let base = target.base.as_ref().filter(|base| base.def().is_keyed());
     let known = base.and_then(|base| base.row(row).ok().flatten().map(|found| (base.def(), found)));
     let error = match known {

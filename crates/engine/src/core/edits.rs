@@ -7,8 +7,8 @@ use table::materializer::{Checkpoint, Position};
 use types::{Lsn, Result, SegmentId, TableId};
 
 use super::{Core, Group};
+use crate::background::state::ObsoleteSegment;
 use crate::inbox::BackgroundEdit;
-use crate::shared::Obsolete;
 use crate::transaction::Committed;
 
 impl Core {
@@ -23,7 +23,7 @@ impl Core {
         for segment in segments {
             background.obsolete_since.get_or_insert(now);
             self.shared.counters.held_bytes.add(segment.meta().bytes);
-            background.obsolete.push(Obsolete { table, segment, since });
+            background.obsolete.push(ObsoleteSegment { table, segment, since });
         }
         drop(background);
         self.shared.wake_background();
@@ -104,7 +104,7 @@ impl Core {
         let committed = Committed { lsn, ..Committed::default() };
         let before = self.tips.get(&table).filter(|tip| tip.has_segment(input)).map(|tip| tip.snapshot(lsn));
         let newest = before.as_ref().zip(newest).and_then(|(before, (name, newest))| {
-            let landed = self.landed_at(name, &newest, before);
+            let landed = self.lake_snapshot_at(name, &newest, before);
             landed.filter(|landed| landed.row() >= meta.last_row)
         });
         let landed = newest.as_ref().unwrap_or(landed);
@@ -126,7 +126,7 @@ impl Core {
     }
 
     /// Returns the lake snapshot of a position, from which evicted rows of the table are read.
-    fn landed_at(
+    fn lake_snapshot_at(
         &self,
         name: &str,
         position: &Position,
@@ -165,7 +165,7 @@ impl Core {
             && !materializer.follows(tip.def())
         {
             let since = Lsn(group.lsn(group.frame.commits()).0 - 1);
-            self.leave(table, materializer, Some(position), since);
+            self.stop_following(table, materializer, Some(position), since);
             return Ok(Committed::default());
         }
         let offset = group.frame.commit();
@@ -174,11 +174,11 @@ impl Core {
         group.frame.edit(offset, Edit::Checkpoint { materializer, table, row, lsn, state });
         self.meta.checkpoints.insert((name.to_owned(), table), position.checkpoint.clone());
         self.meta_changed = true;
-        self.settle_uniques(group, offset, table, &position)?;
+        self.update_unique_indexes(group, offset, table, &position)?;
         // Rows may have been evicted since its step began.
         let snapshot = self.tips.get(&table).map(|tip| tip.snapshot(group.lsn(offset)));
         let landed = snapshot.filter(|snapshot| snapshot.has_evicted());
-        let landed = landed.and_then(|snapshot| self.landed_at(name, &position, &snapshot));
+        let landed = landed.and_then(|snapshot| self.lake_snapshot_at(name, &position, &snapshot));
         if let (Some(landed), Some(tip)) = (&landed, self.tips.get_mut(&table)) {
             tip.set_landed(landed);
             self.dirty.insert(table);

@@ -18,7 +18,7 @@ use types::{Error, IndexDef, Lsn, Result, RowId, TableDef, TableId, UniqueState}
 use super::alter::ROWS_AGAIN_MAX;
 use super::check::changed_since;
 use super::{Core, Group};
-use crate::prepare::{Claims, Target, equal_rows};
+use crate::prepare::{TargetTable, UniqueClaims, equal_rows};
 
 /// Number of values of one insert that the commit thread looks for among all rows because the writer could not. With more,
 /// the writer tries again.
@@ -26,19 +26,19 @@ const VALUES_AGAIN_MAX: usize = 4_096;
 
 /// Unique indexes that are being checked, by table and name.
 #[derive(Default)]
-pub(super) struct Unchecked(HashMap<(TableId, String), Since>);
+pub(super) struct UncheckedIndexes(HashMap<(TableId, String), CheckState>);
 
-struct Since {
+struct CheckState {
     /// Row id below which some rows were compared with only some of the others.
     below: RowId,
     /// The commit that made the index. A verdict from before it is about another index.
     made: Lsn,
 }
 
-impl Unchecked {
+impl UncheckedIndexes {
     /// The state after opening. It is not known which rows were compared before, so none count as compared.
-    pub fn of(tips: &HashMap<TableId, Tip>) -> Unchecked {
-        let mut unchecked = Unchecked::default();
+    pub fn of(tips: &HashMap<TableId, Tip>) -> UncheckedIndexes {
+        let mut unchecked = UncheckedIndexes::default();
         tips.values().for_each(|tip| unchecked.note(tip, None, |_| true));
         unchecked
     }
@@ -49,7 +49,7 @@ impl Unchecked {
         let checking = def.indexes.iter().filter(|index| index.unique == Some(UniqueState::Checking));
         for index in checking.filter(|index| is_meant(index)) {
             let known = (def.id, index.name.clone());
-            let since = self.0.entry(known).or_insert(Since { below: tip.next_row(), made: Lsn(0) });
+            let since = self.0.entry(known).or_insert(CheckState { below: tip.next_row(), made: Lsn(0) });
             since.below = tip.next_row();
             since.made = made.unwrap_or(since.made);
         }
@@ -57,23 +57,23 @@ impl Unchecked {
 }
 
 /// Looks up the values of one insert.
-pub(super) struct Checks<'a> {
+pub(super) struct ClaimChecks<'a> {
     tip: Option<&'a Tip>,
     lookup: Option<Arc<dyn Lookup>>,
-    left_out: Cell<bool>,
+    has_uncompared_rows: Cell<bool>,
 }
 
-impl Checks<'_> {
+impl ClaimChecks<'_> {
     /// Returns true if some rows were not compared.
-    pub fn left_out(&self) -> bool {
-        self.left_out.get()
+    pub fn has_uncompared_rows(&self) -> bool {
+        self.has_uncompared_rows.get()
     }
 
     /// Returns the live row that has the values of a row now.
     pub fn owner(
         &self,
-        target: &Target,
-        claims: &Claims,
+        target: &TargetTable,
+        claims: &UniqueClaims,
         batch: &RecordBatch,
         row: usize,
     ) -> Result<Option<RowId>> {
@@ -88,10 +88,10 @@ impl Checks<'_> {
             _ => tip.owner_from(unique, lookup, &values, &key.bytes, RowId(0))?,
         };
         match found {
-            Some(_) if !claims.complete && !is_enforced => self.left_out.set(true),
+            Some(_) if !claims.complete && !is_enforced => self.has_uncompared_rows.set(true),
             Some(_) => {}
             None if is_enforced => return Err(changed_since(&target.table)),
-            None => self.left_out.set(true),
+            None => self.has_uncompared_rows.set(true),
         }
         Ok(found.flatten())
     }
@@ -109,23 +109,23 @@ impl Core {
         &self,
         table: TableId,
         def: &TableDef,
-        target: &Target,
-        mut claims: Vec<Claims>,
-    ) -> Result<(Checks<'_>, Vec<Claims>)> {
+        target: &TargetTable,
+        mut claims: Vec<UniqueClaims>,
+    ) -> Result<(ClaimChecks<'_>, Vec<UniqueClaims>)> {
         let tip = self.tips.get(&table);
         let wanted: Vec<Compared> = Compared::checked(def).collect();
         claims.retain(|claims| wanted.contains(&claims.unique));
         if claims.len() < wanted.len() {
             return Err(changed_since(&target.table));
         }
-        let is_late = |claims: &Claims| {
+        let is_late = |claims: &UniqueClaims| {
             !claims.complete && claims.keys.len() > VALUES_AGAIN_MAX && is_enforced(def, &claims.unique)
         };
         if claims.iter().any(is_late) {
             return Err(changed_since(&target.table));
         }
         let lookup = if claims.is_empty() { None } else { self.lookup(table) };
-        Ok((Checks { tip, lookup, left_out: Cell::new(false) }, claims))
+        Ok((ClaimChecks { tip, lookup, has_uncompared_rows: Cell::new(false) }, claims))
     }
 
     /// Returns the newest lookup of a table's values that was made.
@@ -208,7 +208,7 @@ impl Core {
 
     /// Applies a new position to the unique indexes of its table: drops values that need no longer be kept in memory, and
     /// enforces or fails the indexes that were being checked.
-    pub(super) fn settle_uniques(
+    pub(super) fn update_unique_indexes(
         &mut self,
         group: &mut Group,
         offset: u32,
@@ -227,7 +227,7 @@ impl Core {
         for (index, key) in def.indexes.iter_mut().zip(keys) {
             let (Some(UniqueState::Checking), Some(key)) = (&index.unique, key) else { continue };
             let unchecked = (table, index.name.clone());
-            let unknown = || Since { below: tip.next_row(), made: Lsn(0) };
+            let unknown = || CheckState { below: tip.next_row(), made: Lsn(0) };
             let since = self.unchecked.0.entry(unchecked.clone()).or_insert_with(unknown);
             index.unique = match lookup.verdict(&key.columns) {
                 Verdict::Distinct(row) if row.next() >= since.below => Some(UniqueState::Enforced),

@@ -10,14 +10,14 @@ use table::Tip;
 use table::unique::Lookup;
 use types::{Error, Kind, Lsn, Micros, Principal, Result, RowId, Scope, TableId, name};
 
-use super::Limits;
-use crate::core::{Settled, row_gone};
+use super::TransactionLimits;
+use crate::core::{PreparedRows, row_gone};
+use crate::database_root::DatabaseRoot;
+use crate::idempotency::{self, IdempotentRequest};
 use crate::prepare::{
-    self, Claims, DELETE_BYTES, Insert, Key, Landed, OP_BYTES, Prepared, PreparedOp, Rule,
-    TRANSACTION_BYTES_MAX, Target, claims, encode_keys, find_all,
+    self, DELETE_BYTES, Insert, InsertedFirstRows, Key, KeyRule, OP_BYTES, Prepared, PreparedOp,
+    TRANSACTION_BYTES_MAX, TargetTable, UniqueClaims, claims, encode_keys, find_all,
 };
-use crate::remember::{self, Remember};
-use crate::root::Root;
 use crate::transaction::{Op, Transaction};
 
 /// Bytes of a row besides its values: its id, its time, its places in the head and in the map of keys.
@@ -32,10 +32,10 @@ const SAVEPOINTS_HOLD_TIMES: u64 = 4;
 #[derive(Clone)]
 pub(super) struct Overlay {
     /// The root at the beginning.
-    base: Arc<Root>,
+    base: Arc<DatabaseRoot>,
     /// The base root with the transaction's writes.
-    root: Arc<Root>,
-    tables: BTreeMap<TableId, Changed>,
+    root: Arc<DatabaseRoot>,
+    tables: BTreeMap<TableId, ChangedTable>,
     /// Bytes written, those of rows that were ended again included.
     written: u64,
     /// Oldest first.
@@ -54,7 +54,7 @@ struct Savepoint {
 
 /// A table that was written to.
 #[derive(Clone)]
-struct Changed {
+struct ChangedTable {
     base: Arc<table::Snapshot>,
     /// The base table with the writes. Rows from the base's next row id on are the transaction's own.
     tip: Tip,
@@ -64,7 +64,7 @@ struct Changed {
 
 /// Effect of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenRows {
     pub table: TableId,
     /// Rows inserted, new versions included.
     pub count: u64,
@@ -78,20 +78,20 @@ pub struct Written {
 }
 
 /// Row ids as ranges `(first, rows)`, ascending.
-pub(crate) type Ranges = Vec<(u64, u64)>;
+pub(crate) type RowIdRanges = Vec<(u64, u64)>;
 
 /// The commit of a transaction, ready to be submitted.
-pub(super) struct Commit {
+pub(super) struct PreparedCommit {
     pub prepared: Prepared,
     /// Full names of the tables into which rows are inserted.
     pub tables: Vec<String>,
     /// Row ids within the transaction, in the order of the rows.
-    pub own: Vec<(TableId, Ranges)>,
-    pub landed: Landed,
+    pub own: Vec<(TableId, RowIdRanges)>,
+    pub first_rows: InsertedFirstRows,
 }
 
 impl Overlay {
-    pub fn new(base: Arc<Root>) -> Self {
+    pub fn new(base: Arc<DatabaseRoot>) -> Self {
         Overlay {
             root: base.clone(),
             base,
@@ -102,7 +102,7 @@ impl Overlay {
         }
     }
 
-    pub fn root(&self) -> &Arc<Root> {
+    pub fn root(&self) -> &Arc<DatabaseRoot> {
         &self.root
     }
 
@@ -123,7 +123,13 @@ impl Overlay {
     // ---- writing ----
 
     /// Applies one operation. After an error this value must not be used any more.
-    pub fn apply(&mut self, principal: &Principal, op: Op, time: Micros, limits: &Limits) -> Result<Written> {
+    pub fn apply(
+        &mut self,
+        principal: &Principal,
+        op: Op,
+        time: Micros,
+        limits: &TransactionLimits,
+    ) -> Result<WrittenRows> {
         principal.require(Scope::Write)?;
         let what = match &op {
             Op::Insert { .. } | Op::Update { .. } | Op::Delete { .. } | Op::DeleteKeys { .. } => None,
@@ -177,25 +183,26 @@ impl Overlay {
         }
     }
 
-    fn insert(&mut self, insert: Insert, time: Micros) -> Result<Written> {
+    fn insert(&mut self, insert: Insert, time: Micros) -> Result<WrittenRows> {
         let Insert { target, version, batch, keys, claims, rule, replaces } = insert;
         let (table, changed) = self.changed(&target)?;
         debug_assert_eq!(changed.base.def().schema.version, version, "definitions do not change in here");
         let ended = live(changed, &target, replaces, true)?;
         let def = changed.base.def().clone();
         // The overlay has no other writer, so the prepared lookups are still right.
-        let rows = Settled { def: &def, keys: &keys, claims: &claims, rule: &rule };
-        let owner = |claims: &Claims, row: usize| Ok(claims.keys[row].as_ref().and_then(|key| key.found));
-        let (batch, deletes) = rows.settle(batch, ended, |key: &Key| Ok(key.found), owner)?;
+        let rows = PreparedRows { def: &def, keys: &keys, claims: &claims, rule: &rule };
+        let owner =
+            |claims: &UniqueClaims, row: usize| Ok(claims.keys[row].as_ref().and_then(|key| key.found));
+        let (batch, deletes) = rows.resolve_conflicts(batch, ended, |key: &Key| Ok(key.found), owner)?;
         self.write(table, Some(batch), deletes, time)
     }
 
     /// Returns the table that an operation was prepared for.
-    fn changed(&mut self, target: &Target) -> Result<(TableId, &mut Changed)> {
+    fn changed(&mut self, target: &TargetTable) -> Result<(TableId, &mut ChangedTable)> {
         let missing = || Error::internal("an operation of an open transaction has no table");
         let (Some(id), Some(base)) = (target.id, &target.base) else { return Err(missing()) };
         // A table without writes so far is as in the base.
-        let fresh = || Changed { base: base.clone(), tip: Tip::over(base), ended: imbl::OrdSet::new() };
+        let fresh = || ChangedTable { base: base.clone(), tip: Tip::over(base), ended: imbl::OrdSet::new() };
         Ok((id, self.tables.entry(id).or_insert_with(fresh)))
     }
 
@@ -206,12 +213,12 @@ impl Overlay {
         batch: Option<RecordBatch>,
         deletes: Vec<RowId>,
         time: Micros,
-    ) -> Result<Written> {
+    ) -> Result<WrittenRows> {
         let lsn = self.lsn();
         let missing = || Error::internal("a table that is written to is not entered");
         let changed = self.tables.get_mut(&table).ok_or_else(missing)?;
         let own = changed.base.next_row();
-        let mut written = Written { table, ..Written::default() };
+        let mut written = WrittenRows { table, ..WrittenRows::default() };
         for row in deletes.iter().filter(|row| **row < own) {
             changed.ended.insert(*row);
         }
@@ -232,7 +239,7 @@ impl Overlay {
 
     // ---- savepoints ----
 
-    pub fn savepoint(&self, name: &str, limits: &Limits) -> Result<Overlay> {
+    pub fn savepoint(&self, name: &str, limits: &TransactionLimits) -> Result<Overlay> {
         let kept = self.kept + self.written;
         if self.savepoints.len() >= SAVEPOINTS_MAX || kept > SAVEPOINTS_HOLD_TIMES * limits.bytes_max {
             return Err(Error::new(
@@ -281,15 +288,22 @@ impl Overlay {
 
     /// Returns the difference to the base, ready for the commit thread, or `None` if there is none. The record of an
     /// idempotent request is part of it.
-    pub fn commit(&self, principal: &Principal, remember: Option<Remember>) -> Result<Option<Commit>> {
-        principal.require(Scope::Write).or_else(|error| match self.tables.is_empty() {
-            true => Ok(()),
-            false => Err(error),
-        })?;
-        let landed: Landed = Arc::new(OnceLock::new());
-        let prepared =
-            Prepared { ops: Vec::new(), bytes: 0, frame_bytes: OP_BYTES, landed: Some(landed.clone()) };
-        let mut commit = Commit { prepared, tables: Vec::new(), own: Vec::new(), landed };
+    pub fn commit(
+        &self,
+        principal: &Principal,
+        remember: Option<IdempotentRequest>,
+    ) -> Result<Option<PreparedCommit>> {
+        principal
+            .require(Scope::Write)
+            .or_else(|error| if self.tables.is_empty() { Ok(()) } else { Err(error) })?;
+        let first_rows: InsertedFirstRows = Arc::new(OnceLock::new());
+        let prepared = Prepared {
+            ops: Vec::new(),
+            bytes: 0,
+            frame_bytes: OP_BYTES,
+            first_rows: Some(first_rows.clone()),
+        };
+        let mut commit = PreparedCommit { prepared, tables: Vec::new(), own: Vec::new(), first_rows };
         for (id, changed) in &self.tables {
             changed.commit(*id, self.base.lookup(*id), &mut commit)?;
         }
@@ -304,9 +318,9 @@ impl Overlay {
                 _ => None,
             };
             let tables = commit.prepared.ops.iter().filter_map(target).collect();
-            let remember = Remember { tables, ..remember::with_own(remember, &commit.own) };
+            let remember = IdempotentRequest { tables, ..remember::with_own_rows(remember, &commit.own) };
             commit.prepared.frame_bytes += prepare::remember_bytes(&remember);
-            commit.prepared.ops.extend(remember::prepare(&self.base, &remember)?);
+            commit.prepared.ops.extend(idempotency::prepare(&self.base, &remember)?);
         }
         if commit.prepared.frame_bytes > TRANSACTION_BYTES_MAX {
             return Err(Error::new(
@@ -320,7 +334,12 @@ impl Overlay {
 }
 
 /// Returns those of `rows` that are live. With `must_exist`, fails if one is not.
-fn live(changed: &Changed, target: &Target, rows: Vec<RowId>, must_exist: bool) -> Result<Vec<RowId>> {
+fn live(
+    changed: &ChangedTable,
+    target: &TargetTable,
+    rows: Vec<RowId>,
+    must_exist: bool,
+) -> Result<Vec<RowId>> {
     let mut live = Vec::with_capacity(rows.len());
     for row in rows {
         if changed.tip.is_live(row)? {
@@ -332,13 +351,18 @@ fn live(changed: &Changed, target: &Target, rows: Vec<RowId>, must_exist: bool) 
     Ok(live)
 }
 
-impl Changed {
+impl ChangedTable {
     /// Adds the changes of this table to a commit.
-    fn commit(&self, id: TableId, lookup: Option<&Arc<dyn Lookup>>, commit: &mut Commit) -> Result<()> {
+    fn commit(
+        &self,
+        id: TableId,
+        lookup: Option<&Arc<dyn Lookup>>,
+        commit: &mut PreparedCommit,
+    ) -> Result<()> {
         let def = self.base.def();
         let (batch, own) = self.own_rows()?;
         let replaces: Vec<RowId> = self.ended.iter().copied().collect();
-        let target = Target { table: def.name.clone(), id: Some(id), base: Some(self.base.clone()) };
+        let target = TargetTable { table: def.name.clone(), id: Some(id), base: Some(self.base.clone()) };
         let prepared = &mut commit.prepared;
         prepared.bytes += replaces.len() as u64 * 8;
         prepared.frame_bytes += OP_BYTES + replaces.len() as u64 * DELETE_BYTES;
@@ -350,14 +374,12 @@ impl Changed {
         };
         prepared.bytes += prepare::batch_bytes(&batch);
         prepared.frame_bytes += commitlog::batch::bytes_max(&batch);
-        let keys = match def.is_keyed() {
-            true => find_all(Some(&*self.base), encode_keys(def, &batch))?,
-            false => Vec::new(),
-        };
+        let keys =
+            if def.is_keyed() { find_all(Some(&*self.base), encode_keys(def, &batch))? } else { Vec::new() };
         let version = def.schema.version;
-        let rule = Rule::Unchanged;
+        let rule = KeyRule::Unchanged;
         let claims = claims(&target, lookup, def, &batch, &rule)?;
-        prepared.bytes += claims.iter().map(Claims::bytes).sum::<u64>();
+        prepared.bytes += claims.iter().map(UniqueClaims::bytes).sum::<u64>();
         let insert = Insert { target, version, batch, keys, claims, rule, replaces };
         prepared.ops.push(PreparedOp::Insert(insert));
         commit.tables.push(def.name.clone());
@@ -366,11 +388,11 @@ impl Changed {
     }
 
     /// Returns the inserted rows that are still live, with their ids as ranges.
-    fn own_rows(&self) -> Result<(Option<RecordBatch>, Ranges)> {
+    fn own_rows(&self) -> Result<(Option<RecordBatch>, RowIdRanges)> {
         let snapshot = self.tip.snapshot(Lsn(0));
         let ids = snapshot.projection(&[types::ROW_ID])?;
         let columns = snapshot.user_columns();
-        let (mut batches, mut own) = (Vec::new(), Ranges::new());
+        let (mut batches, mut own) = (Vec::new(), RowIdRanges::new());
         for piece in snapshot.pieces_after(RowId(self.base.next_row().0 - 1)) {
             for row in row_ids(&piece.read(&ids)?)? {
                 match own.last_mut() {

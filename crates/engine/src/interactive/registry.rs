@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use types::{Error, Kind, Result};
 
-use super::{End, Limits, Slot};
+use super::{EndReason, TransactionLimits, TransactionSlot};
 use crate::engine::Engine;
-use crate::reaper;
-use crate::shared::Shared;
+use crate::root_reaper;
+use crate::shared_state::Shared;
 
 /// The open transactions of one database. It has no lock, because beginning a transaction is part of reading (R1).
 #[derive(Default)]
 pub(crate) struct Registry {
     /// Ordered by expiry; addresses tell transactions of the same moment apart.
-    slots: ArcSwap<imbl::OrdMap<(Duration, usize), Weak<Slot>>>,
+    slots: ArcSwap<imbl::OrdMap<(Duration, usize), Weak<TransactionSlot>>>,
     open: AtomicUsize,
     bytes: AtomicU64,
     expired: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Registry {
 
 impl Registry {
     /// Enters a transaction. Returns true if the reaper must be told of it.
-    pub fn enter(&self, slot: &Arc<Slot>, limits: &Limits) -> Result<bool> {
+    pub fn enter(&self, slot: &Arc<TransactionSlot>, limits: &TransactionLimits) -> Result<bool> {
         let one_more = |open: usize| (open < limits.open_max).then_some(open + 1);
         self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).map_err(|open| {
             Error::new(Kind::Busy, format!("{open} transactions are open already"))
@@ -37,13 +37,13 @@ impl Registry {
     }
 
     /// Removes a transaction; called once for each that entered.
-    pub fn leave(&self, slot: &Slot) {
+    pub fn leave(&self, slot: &TransactionSlot) {
         self.slots.rcu(|slots| slots.without(&key(slot)));
         self.open.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Fails with [`Kind::Busy`] if `more` bytes are too many for all transactions together.
-    pub fn check_room(&self, more: u64, limits: &Limits) -> Result<()> {
+    pub fn check_room(&self, more: u64, limits: &TransactionLimits) -> Result<()> {
         if more > 0 && self.bytes().saturating_add(more) > limits.bytes_of_all_max {
             return Err(Error::new(
                 Kind::Busy,
@@ -87,7 +87,7 @@ impl Registry {
             let slots = self.slots.load_full();
             for (_, slot) in slots.iter().take_while(|((due, _), _)| *due <= now) {
                 if let Some(slot) = slot.upgrade() {
-                    slot.end(self, End::Expired);
+                    slot.end(self, EndReason::Expired);
                 }
             }
             if let Some(((due, _), _)) = self.slots.load().iter().find(|((due, _), _)| *due > now) {
@@ -104,12 +104,12 @@ impl Registry {
     /// Ends all transactions of a closing database.
     pub fn close(&self) {
         for slot in self.slots.load_full().values().filter_map(Weak::upgrade) {
-            slot.end(self, End::Closed);
+            slot.end(self, EndReason::Closed);
         }
     }
 }
 
-fn key(slot: &Slot) -> (Duration, usize) {
+fn key(slot: &TransactionSlot) -> (Duration, usize) {
     (slot.due, std::ptr::from_ref(slot).addr())
 }
 
@@ -119,7 +119,7 @@ impl Engine {
         let shared = self.shared();
         // A simulator has no reaper: an expired transaction ends at its next use.
         if told && !shared.stepped {
-            reaper::call_at(Instant::now() + shared.options.transactions.time_max, self.shared_weak());
+            root_reaper::call_at(Instant::now() + shared.options.transactions.time_max, self.shared_weak());
         }
     }
 }

@@ -7,7 +7,7 @@ use arrow::array::{Array, RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use types::{DataType, Error, Kind, Result, TableDef, key, name};
 
-use super::{Key, Rule, key_text};
+use super::{Key, KeyRule, key_text};
 
 pub(crate) fn encode_keys(def: &TableDef, batch: &RecordBatch) -> Vec<Box<[u8]>> {
     let types: Vec<DataType> = def.key_columns().map(|c| c.data_type.clone()).collect();
@@ -31,7 +31,7 @@ pub(super) fn distinct(
     def: &TableDef,
     batch: RecordBatch,
     keys: Vec<Box<[u8]>>,
-    rule: &Rule,
+    rule: &KeyRule,
 ) -> Result<(RecordBatch, Vec<Box<[u8]>>)> {
     if keys.is_sorted_by(|one, next| one < next) {
         return Ok((batch, keys));
@@ -44,12 +44,12 @@ pub(super) fn distinct(
                 entry.insert(row as u32);
             }
             Entry::Occupied(mut entry) => match rule {
-                Rule::Replace => {
+                KeyRule::Replace => {
                     repeated = true;
                     entry.insert(row as u32);
                 }
-                Rule::Skip => repeated = true,
-                Rule::Refuse | Rule::Expect(_) | Rule::Unchanged => {
+                KeyRule::Skip => repeated = true,
+                KeyRule::Refuse | KeyRule::Expect(_) | KeyRule::Unchanged => {
                     let text = key_text(def, &batch, row);
                     return Err(Error::new(Kind::Exists, format!("two rows of the request have {text}"))
                         .with("table", name::short_table_name(&def.name)));

@@ -9,10 +9,7 @@ impl Preparer<'_> {
     /// Returns the full name of an object that this transaction may write to, whether or not it exists.
     pub(super) fn writable_name(&self, wanted: &str) -> Result<String> {
         let full_name = name::full_table_name(wanted)?;
-        match self.internal || !name::is_reserved(&full_name) {
-            true => Ok(full_name),
-            false => Err(reserved(full_name)),
-        }
+        if self.internal || !name::is_reserved(&full_name) { Ok(full_name) } else { Err(reserved(full_name)) }
     }
 
     /// Returns the full name of an object that this transaction may drop. Besides the names that it may write to, a

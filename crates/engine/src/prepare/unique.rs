@@ -7,11 +7,11 @@ use arrow::array::RecordBatch;
 use table::unique::{EnteredRows, Key as Compared, Lookup, Owners};
 use types::{Error, Kind, Result, RowId, TableDef, Value, name};
 
-use super::{Key, Preparer, Rule, Target, equals};
+use super::{Key, KeyRule, Preparer, TargetTable, equals};
 
 /// The values that the rows of an insert have in the columns of a unique index.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub(crate) struct UniqueClaims {
     pub unique: Compared,
     /// One key for each row; `None` for a row with a null, which conflicts with no other row.
     pub keys: Vec<Option<Key>>,
@@ -19,7 +19,7 @@ pub(crate) struct Claims {
     pub complete: bool,
 }
 
-impl Claims {
+impl UniqueClaims {
     /// Approximate bytes of the claims in memory.
     pub fn bytes(&self) -> u64 {
         self.keys.iter().map(|key| 32 + key.as_ref().map_or(0, |key| key.bytes.len() as u64)).sum()
@@ -63,15 +63,15 @@ fn text(def: &TableDef, unique: &Compared, values: impl Iterator<Item = Value>) 
 
 /// Returns the claims of these rows, with the rows of the target's snapshot that have the same values.
 pub(crate) fn claims(
-    target: &Target,
+    target: &TargetTable,
     lookup: Option<&Arc<dyn Lookup>>,
     def: &TableDef,
     batch: &RecordBatch,
-    rule: &Rule,
-) -> Result<Vec<Claims>> {
+    rule: &KeyRule,
+) -> Result<Vec<UniqueClaims>> {
     let claim = |unique: Compared| {
         let bytes = unique.encode(batch)?;
-        if *rule != Rule::Skip {
+        if *rule != KeyRule::Skip {
             let mut seen = HashSet::with_capacity(bytes.len());
             let repeated = bytes.iter().position(|bytes| bytes.as_ref().is_some_and(|b| !seen.insert(b)));
             if let Some(row) = repeated {
@@ -88,29 +88,31 @@ pub(crate) fn claims(
         };
         let key = |(bytes, found): (Option<Box<[u8]>>, Option<RowId>)| Some(Key { bytes: bytes?, found });
         let keys = bytes.into_iter().zip(owners.rows).map(key).collect();
-        Ok(Claims { unique, keys, complete: owners.complete })
+        Ok(UniqueClaims { unique, keys, complete: owners.complete })
     };
     Compared::checked(def).map(claim).collect()
 }
 
 fn at_once(def: &TableDef, unique: &Compared) -> Error {
-    Error::invalid("a unique index is not made or changed in the transaction that writes rows of its table")
-        .with("table", name::short_table_name(&def.name))
-        .with("index", &unique.name)
-        .hint("send them as two transactions")
+    Error::invalid(
+        "a unique index is not made or changed in the transaction that writes rows of its table",
+    )
+    .with("table", name::short_table_name(&def.name))
+    .with("index", &unique.name)
+    .hint("send them as two transactions")
 }
 
 impl Preparer<'_> {
     pub(super) fn claims(
         &mut self,
-        target: &Target,
+        target: &TargetTable,
         def: &TableDef,
         batch: &RecordBatch,
-        rule: &Rule,
-    ) -> Result<Vec<Claims>> {
+        rule: &KeyRule,
+    ) -> Result<Vec<UniqueClaims>> {
         let lookup = target.id.and_then(|id| self.view.lookup(id));
         let claims = claims(target, lookup, def, batch, rule)?;
-        self.bytes += claims.iter().map(Claims::bytes).sum::<u64>();
+        self.bytes += claims.iter().map(UniqueClaims::bytes).sum::<u64>();
         Ok(claims)
     }
 

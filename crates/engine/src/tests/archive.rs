@@ -8,8 +8,8 @@ use std::time::Duration;
 use sim::{Rng, SimEnv};
 use types::{Kind, Lsn, Micros};
 
-use super::simulated::{DIR, Run, State, check, options};
-use crate::backup::{self, Restore, Restored, Target};
+use super::simulated::{DIR, SimulatedRun, State, check, options};
+use crate::backup::{self, Restore, RestorePoint, Restored};
 use crate::{Engine, Options, Step};
 
 const ARCHIVE: &str = "archive";
@@ -24,7 +24,7 @@ fn open(machine: &SimEnv) -> Engine {
 }
 
 /// Does a random step of the database or its archive.
-fn step(run: &mut Run, machine: &SimEnv, rng: &mut Rng) {
+fn step(run: &mut SimulatedRun, machine: &SimEnv, rng: &mut Rng) {
     machine.clock.advance(Duration::from_micros(50));
     run.step(rng);
     if rng.one_in(6) {
@@ -33,7 +33,7 @@ fn step(run: &mut Run, machine: &SimEnv, rng: &mut Rng) {
 }
 
 /// Writes, syncs and archives everything that is queued. Returns the last archived lsn.
-fn settle(run: &mut Run) -> Lsn {
+fn settle(run: &mut SimulatedRun) -> Lsn {
     run.engine.step(Step::Sync);
     run.commit();
     run.engine.step(Step::Sync);
@@ -41,7 +41,7 @@ fn settle(run: &mut Run) -> Lsn {
     run.engine.status().archive.unwrap().lsn
 }
 
-fn restore(machine: &SimEnv, dest: &str, to: Option<Target>) -> types::Result<Restored> {
+fn restore(machine: &SimEnv, dest: &str, to: Option<RestorePoint>) -> types::Result<Restored> {
     let options = Restore { to, archive: Some(ARCHIVE.into()) };
     backup::restore(&machine.env(), Path::new(DEST), Path::new(dest), &options, &mut |_| Ok(()))
 }
@@ -81,7 +81,7 @@ fn a_backup_is_carried_forward_to_every_commit_after_it() {
     testkit::for_each_seed(6, |seed| {
         let mut rng = Rng::new(seed);
         let machine = SimEnv::new(seed);
-        let mut run = Run::new(open(&machine), 0, State::new());
+        let mut run = SimulatedRun::new(open(&machine), 0, State::new());
         (0..rng.below(300)).for_each(|_| step(&mut run, &machine, &mut rng));
         let engine = run.engine.clone();
         let taken = engine
@@ -106,7 +106,7 @@ fn a_backup_is_carried_forward_to_every_commit_after_it() {
         // All lsns of the first seed are restored, which takes its time, and some of the others.
         for lsn in (taken.lsn.0..=last.0).step_by(if seed == 0 { 1 } else { 13 }) {
             let dest = format!("at-{lsn}");
-            let restored = restore(&machine, &dest, Some(Target::Lsn(Lsn(lsn)))).unwrap();
+            let restored = restore(&machine, &dest, Some(RestorePoint::Lsn(Lsn(lsn)))).unwrap();
             assert_eq!((restored.lsn, restored.replayed), (Lsn(lsn), lsn - taken.lsn.0));
             check_restored(&machine, &dest, Lsn(lsn), &run.states, &format!("seed {seed}, lsn {lsn}"));
         }
@@ -114,14 +114,14 @@ fn a_backup_is_carried_forward_to_every_commit_after_it() {
         assert_eq!(all.lsn, last);
         // The target is the last commit made at or before a time.
         let (time, lsn) = *rng.pick(&times);
-        let restored = restore(&machine, "then", Some(Target::Time(time))).unwrap();
+        let restored = restore(&machine, "then", Some(RestorePoint::Time(time))).unwrap();
         assert!(restored.lsn >= lsn && restored.time == time, "seed {seed}: {restored:?}, {lsn} wanted");
-        let between = restore(&machine, "between", Some(Target::Time(time + 1))).unwrap();
+        let between = restore(&machine, "between", Some(RestorePoint::Time(time + 1))).unwrap();
         assert_eq!(between.lsn, restored.lsn);
         // A time beyond the archive may be meant, so it is accepted.
-        let late = restore(&machine, "late", Some(Target::Time(i64::MAX))).unwrap();
+        let late = restore(&machine, "late", Some(RestorePoint::Time(i64::MAX))).unwrap();
         assert_eq!((late.lsn, late.is_short, restored.is_short), (last, true, restored.lsn == last));
-        let error = restore(&machine, "beyond", Some(Target::Lsn(last.next()))).unwrap_err();
+        let error = restore(&machine, "beyond", Some(RestorePoint::Lsn(last.next()))).unwrap_err();
         assert_eq!(error.kind(), Kind::NotFound);
         assert!(error.to_string().contains(&format!("reaches lsn {last} only")), "{error}");
         assert!(!machine.env().disk.exists(Path::new("beyond")).unwrap());
@@ -134,7 +134,7 @@ fn an_archive_has_no_gap_after_crashes_at_any_call() {
     testkit::for_each_seed(60, |seed| {
         let mut rng = Rng::new(seed);
         let mut machine = SimEnv::new(seed);
-        let mut run = Run::new(open(&machine), 0, State::new());
+        let mut run = SimulatedRun::new(open(&machine), 0, State::new());
         run.engine.backup(Path::new(DEST), &mut |_| Ok(())).unwrap();
         // The state after every lsn, over all runs of the process.
         let mut states = vec![State::new()];
@@ -147,14 +147,14 @@ fn an_archive_has_no_gap_after_crashes_at_any_call() {
                 }
             }
             let acknowledged = run.acknowledged.load(Ordering::Relaxed);
-            let Run { engine, states: lived, base, .. } = run;
+            let SimulatedRun { engine, states: lived, base, .. } = run;
             drop(engine);
             machine = machine.crash(&mut rng);
             let engine = open(&machine);
             let lsn = engine.root().lsn();
             assert!(lsn.0 >= acknowledged, "L1");
             states.extend(lived.into_iter().skip(1).take((lsn.0 - base) as usize));
-            run = Run::new(engine, lsn.0, states.last().unwrap().clone());
+            run = SimulatedRun::new(engine, lsn.0, states.last().unwrap().clone());
         }
         let last = settle(&mut run);
         states.extend(run.states.iter().skip(1).cloned());
@@ -162,7 +162,7 @@ fn an_archive_has_no_gap_after_crashes_at_any_call() {
         for _ in 0..8 {
             let lsn = Lsn(rng.below(last.0 + 1));
             let dest = format!("at-{lsn}-{}", rng.next_u64());
-            restore(&machine, &dest, Some(Target::Lsn(lsn))).unwrap();
+            restore(&machine, &dest, Some(RestorePoint::Lsn(lsn))).unwrap();
             check_restored(&machine, &dest, lsn, &states, &format!("seed {seed}, lsn {lsn}"));
         }
         assert_eq!(restore(&machine, "all", None).unwrap().lsn, last);
@@ -180,7 +180,7 @@ fn an_archive_that_is_away_stops_nothing_and_its_gap_is_named() {
         let options =
             Options { log: commitlog::Options { archive_files_max: 3, ..options().log }, ..archiving() };
         let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options).unwrap();
-        let mut run = Run::new(engine, 0, State::new());
+        let mut run = SimulatedRun::new(engine, 0, State::new());
         run.engine.backup(Path::new(DEST), &mut |_| Ok(())).unwrap();
         (0..100).for_each(|_| step(&mut run, &machine, &mut rng));
         let before = settle(&mut run);
@@ -209,9 +209,9 @@ fn an_archive_that_is_away_stops_nothing_and_its_gap_is_named() {
         let (first_lost, last_lost) = status.gap.unwrap();
         assert_eq!(first_lost, before.next());
         // A restore goes up to the gap and not beyond it; the message names the gap.
-        restore(&machine, "below", Some(Target::Lsn(before))).unwrap();
+        restore(&machine, "below", Some(RestorePoint::Lsn(before))).unwrap();
         check_restored(&machine, "below", before, &run.states, &format!("seed {seed}"));
-        for to in [None, Some(Target::Lsn(last)), Some(Target::Lsn(last_lost))] {
+        for to in [None, Some(RestorePoint::Lsn(last)), Some(RestorePoint::Lsn(last_lost))] {
             let error = restore(&machine, "beyond", to).unwrap_err();
             assert_eq!(error.kind(), Kind::NotFound);
             assert!(error.to_string().contains(&format!("lacks lsn {first_lost} to {last_lost}")), "{error}");
@@ -234,7 +234,7 @@ fn damage_in_the_archive_is_named_and_two_histories_never_mix() {
     let _limit = testkit::limit(120);
     let mut rng = Rng::new(3);
     let machine = SimEnv::new(3);
-    let mut run = Run::new(open(&machine), 0, State::new());
+    let mut run = SimulatedRun::new(open(&machine), 0, State::new());
     run.engine.backup(Path::new(DEST), &mut |_| Ok(())).unwrap();
     (0..300).for_each(|_| step(&mut run, &machine, &mut rng));
     let last = settle(&mut run);
@@ -244,7 +244,7 @@ fn damage_in_the_archive_is_named_and_two_histories_never_mix() {
     while other.step(Step::Archive) {}
     let (mine, its) = (run.engine.status().archive.unwrap(), other.status().archive.unwrap());
     assert_ne!(mine.dir, its.dir);
-    let mut other = Run::new(other, last.0, run.states.last().unwrap().clone());
+    let mut other = SimulatedRun::new(other, last.0, run.states.last().unwrap().clone());
     (0..100).for_each(|_| step(&mut other, &machine, &mut rng));
     settle(&mut other);
     assert_eq!(restore(&machine, "mine", None).unwrap().lsn, last);
@@ -273,7 +273,7 @@ fn a_log_that_finds_no_room_lets_go_of_what_waits_for_the_archive() {
     let _limit = testkit::limit(120);
     let mut rng = Rng::new(5);
     let machine = SimEnv::new(5);
-    let mut run = Run::new(open(&machine), 0, State::new());
+    let mut run = SimulatedRun::new(open(&machine), 0, State::new());
     (0..60).for_each(|_| run.step(&mut rng));
     settle(&mut run);
     while run.engine.status().log.archive_files < 4 {
@@ -283,7 +283,7 @@ fn a_log_that_finds_no_room_lets_go_of_what_waits_for_the_archive() {
     // A seal finds no room any more; the log finds it in its own files.
     machine.disk.set_free_bytes(Some(0));
     let rotated = run.engine.status().log.rotations;
-    let refused = |run: &mut Run, rng: &mut Rng| {
+    let refused = |run: &mut SimulatedRun, rng: &mut Rng| {
         let before = run.engine.status().commits;
         (0..12).for_each(|_| run.write(rng));
         run.commit();

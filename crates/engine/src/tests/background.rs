@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use types::{Kind, Principal};
 use vfs::{Clock, Env, Micros};
 
-use super::meddling;
+use super::hooked_disk;
 use super::support::{batch, by_id, contents, plain};
 use crate::{Engine, Mode, Op, Options, Step, Transaction};
 
@@ -84,7 +84,7 @@ fn a_panic_in_a_seal_or_a_manifest_does_not_end_that_work_for_good() {
     let _limit = testkit::limit(120);
     let dir = testkit::temp_dir("engine");
     let (segment, manifest) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let env = meddling::env(move |call, path| {
+    let env = hooked_disk::env(move |call, path| {
         if call != "create" {
             return;
         }
@@ -231,7 +231,7 @@ fn gate(picks: impl Fn(&str, &Path) -> bool + Send + Sync + 'static) -> (Env, Ga
     let (tell, reached) = mpsc::channel();
     let (open, wait) = mpsc::channel();
     let once = Mutex::new(Some((tell, wait)));
-    let env = meddling::env(move |call, path| {
+    let env = hooked_disk::env(move |call, path| {
         let here = if picks(call, path) { once.lock().unwrap().take() } else { None };
         if let Some((tell, wait)) = here {
             tell.send(()).unwrap();

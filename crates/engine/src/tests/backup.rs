@@ -7,18 +7,18 @@ use std::sync::atomic::Ordering;
 use sim::{Rng, SimEnv};
 use types::{Kind, Lsn, Principal};
 
-use super::simulated::{DIR, Run, State, check, options, reopen};
+use super::simulated::{DIR, SimulatedRun, State, check, options, reopen};
 use super::support::{batch, plain};
-use crate::backup::{self, Restore, Target};
+use crate::backup::{self, Restore, RestorePoint};
 use crate::{Engine, Mode, Op, Step, Transaction};
 
 const DEST: &str = "backups/one";
 const RESTORED: &str = "restored";
 
 /// A database with some tables, segments and a head.
-fn database(machine: &SimEnv, rng: &mut Rng, steps: usize) -> Run {
+fn database(machine: &SimEnv, rng: &mut Rng, steps: usize) -> SimulatedRun {
     let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
-    let mut run = Run::new(engine, 0, State::new());
+    let mut run = SimulatedRun::new(engine, 0, State::new());
     (0..steps).for_each(|_| run.step(rng));
     run
 }
@@ -40,7 +40,7 @@ fn check_restored(machine: &SimEnv, states: &[State], what: &str) -> Lsn {
     let rows: usize = state.values().map(|table| table.rows.len()).sum();
     assert_eq!(backup.rows, rows as u64, "{what}");
     // The database goes on from there.
-    let mut later = Run::new(engine, backup.lsn.0, state.clone());
+    let mut later = SimulatedRun::new(engine, backup.lsn.0, state.clone());
     let mut rng = Rng::new(backup.lsn.0);
     (0..60).for_each(|_| later.step(&mut rng));
     later.engine.step(Step::Sync);
@@ -96,7 +96,7 @@ fn a_backup_cut_short_at_any_call_is_whole_or_none() {
         let (machine, run, taken, _) = begin(Some(call));
         assert!(taken.is_err(), "call {call} crashed");
         let acknowledged = run.acknowledged.load(Ordering::Relaxed);
-        let Run { engine, states, .. } = run;
+        let SimulatedRun { engine, states, .. } = run;
         drop(engine);
         let mut rng = Rng::new(call);
         let (machine, engine) = reopen(machine.crash(&mut rng), &mut rng);
@@ -273,8 +273,12 @@ fn a_folder_that_holds_something_is_no_place_for_a_backup() {
     run.engine.backup(Path::new("backups/empty"), &mut ignore).unwrap();
     // A target that cannot be reached is refused before anything is copied.
     let lsn = backup::describe(&env, Path::new(DEST)).unwrap().lsn;
-    for to in [Target::Lsn(lsn.next()), Target::Lsn(Lsn(lsn.0 - 1)), Target::Time(i64::MAX), Target::Time(0)]
-    {
+    for to in [
+        RestorePoint::Lsn(lsn.next()),
+        RestorePoint::Lsn(Lsn(lsn.0 - 1)),
+        RestorePoint::Time(i64::MAX),
+        RestorePoint::Time(0),
+    ] {
         let options = Restore { to: Some(to), archive: None };
         let dest = Path::new(RESTORED);
         let refused = backup::restore(&env, Path::new(DEST), dest, &options, &mut |_| Ok(()));
@@ -289,7 +293,7 @@ fn what_a_held_root_keeps_is_counted() {
     let mut rng = Rng::new(9);
     let machine = SimEnv::new(9);
     let mut run = database(&machine, &mut rng, 400);
-    let files = |root: &crate::Root| -> std::collections::BTreeMap<_, _> {
+    let files = |root: &crate::DatabaseRoot| -> std::collections::BTreeMap<_, _> {
         let of = |table: &std::sync::Arc<table::Snapshot>| {
             table.segments().map(|s| (s.id(), s.meta().bytes)).collect::<Vec<_>>()
         };

@@ -57,7 +57,7 @@ fn compare_and_set_from_many_threads_loses_no_increment() {
 }
 
 /// A root with the number of rows of `p` and the rows of `k` when it was taken.
-type Held = (Arc<crate::Root>, usize, BTreeMap<RowId, (i64, i64)>);
+type HeldRoot = (Arc<crate::DatabaseRoot>, usize, BTreeMap<RowId, (i64, i64)>);
 
 #[test]
 fn a_held_root_never_changes_while_writers_seal_and_compact_under_it() {
@@ -92,7 +92,7 @@ fn a_held_root_never_changes_while_writers_seal_and_compact_under_it() {
         }
         let (engine, stop, written) = (&engine, &stop, &written);
         scope.spawn(move || {
-            let mut held: Vec<Held> = Vec::new();
+            let mut held: Vec<HeldRoot> = Vec::new();
             let target = testkit::scaled(4_000).max(600) as i64;
             // All databases of the process share the pool: the first seal may have to wait for its turn.
             while written.load(Ordering::Relaxed) < target || engine.status().seals == 0 {
@@ -123,13 +123,13 @@ fn a_held_root_never_changes_while_writers_seal_and_compact_under_it() {
 
 /// A clock that records the threads that read it. On request it panics once, in a thread that commits.
 #[derive(Debug)]
-struct Watch {
+struct WatchedClock {
     real: Arc<dyn Clock>,
     asked: Mutex<BTreeSet<String>>,
     fails: AtomicBool,
 }
 
-impl Clock for Watch {
+impl Clock for WatchedClock {
     fn now(&self) -> Micros {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or_default();
@@ -144,9 +144,9 @@ impl Clock for Watch {
     }
 }
 
-fn watched(dir: &testkit::TempDir) -> (Engine, Arc<Watch>) {
+fn watched(dir: &testkit::TempDir) -> (Engine, Arc<WatchedClock>) {
     let real = Env::real();
-    let watch = Arc::new(Watch {
+    let watch = Arc::new(WatchedClock {
         real: real.clock.clone(),
         asked: Mutex::new(BTreeSet::new()),
         fails: AtomicBool::new(false),
@@ -158,7 +158,7 @@ fn watched(dir: &testkit::TempDir) -> (Engine, Arc<Watch>) {
 }
 
 /// Returns true if the commit thread made the last groups: it reads the clock for each of them.
-fn commits_by_the_commit_thread(watch: &Watch) -> bool {
+fn commits_by_the_commit_thread(watch: &WatchedClock) -> bool {
     std::mem::take(&mut *watch.asked.lock().unwrap()).contains("pn-commit")
 }
 

@@ -15,14 +15,14 @@ use types::{Error, Principal, ROW_ID, Result, RowId, TableDef};
 use vfs::{Access, Env};
 
 use super::support::{batch, contents, keyed};
-use crate::contract::Trial;
-use crate::{Engine, Mode, Op, Options, Root, State, Step, Transaction};
+use crate::contract::ContractTest;
+use crate::{DatabaseRoot, Engine, MaterializerPhase, Mode, Op, Options, Step, Transaction};
 
 /// Keeps the `v` of each live row by row id, in a file that each step rewrites.
 #[derive(Default)]
 pub struct Listing {
     /// A fault, to see whether the contract notices it.
-    fault: Option<Fault>,
+    fault: Option<ListingFault>,
     files: AtomicU64,
     /// Number of steps that panic.
     panics: AtomicU64,
@@ -35,13 +35,13 @@ pub struct Listing {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub enum Fault {
+pub enum ListingFault {
     ForgetsDeletes,
     SkipsARow,
     KeepsWhatWasDropped,
 }
 
-type Rows = BTreeMap<RowId, i64>;
+type ListedRows = BTreeMap<RowId, i64>;
 
 impl Materializer for Listing {
     fn name(&self) -> &'static str {
@@ -72,7 +72,7 @@ impl Materializer for Listing {
         }
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
         let rows = numbers.chunks(16).map(|pair| (RowId(word(&pair[..8])), word(&pair[8..]) as i64));
-        Ok(Arc::new(rows.collect::<Rows>()))
+        Ok(Arc::new(rows.collect::<ListedRows>()))
     }
 
     fn step(
@@ -87,14 +87,15 @@ impl Materializer for Listing {
         let v = table.def().schema.column_named("v").unwrap().id;
         let checkpoint = from.map(|from| &from.checkpoint);
         let delta = table.delta(checkpoint, budget.rows.min(17), &table.projection(&[ROW_ID, v])?)?;
-        let mut rows = from.map(|from| (*from.published::<Rows>().unwrap()).clone()).unwrap_or_default();
+        let mut rows =
+            from.map(|from| (*from.published::<ListedRows>().unwrap()).clone()).unwrap_or_default();
         if from.is_some() && delta.inserted.iter().all(|b| b.num_rows() == 0) && delta.deleted.is_empty() {
             return Ok(Progress::UpToDate);
         }
         if !budget.urgent && delta.inserted.iter().map(|b| b.num_rows()).sum::<usize>() < 3 {
             return Ok(Progress::Later(Duration::from_millis(50)));
         }
-        if self.fault != Some(Fault::ForgetsDeletes) {
+        if self.fault != Some(ListingFault::ForgetsDeletes) {
             rows.retain(|row, _| delta.deleted.binary_search(row).is_err());
         }
         for batch in &delta.inserted {
@@ -102,7 +103,7 @@ impl Materializer for Listing {
             let values = batch.column(1).as_primitive::<Int64Type>();
             rows.extend(ids.values().iter().map(|id| RowId(*id as u64)).zip(values.values().iter().copied()));
         }
-        if self.fault == Some(Fault::SkipsARow) && delta.row.0 > 20 {
+        if self.fault == Some(ListingFault::SkipsARow) && delta.row.0 > 20 {
             rows.pop_first();
         }
         let name = self.files.fetch_add(1, Ordering::Relaxed).to_string();
@@ -123,7 +124,7 @@ impl Materializer for Listing {
     }
 
     fn dropped(&self, place: &MaterializerDir) -> Result<()> {
-        if self.fault == Some(Fault::KeepsWhatWasDropped) {
+        if self.fault == Some(ListingFault::KeepsWhatWasDropped) {
             return Ok(());
         }
         if let Some(beside) = self.beside.get() {
@@ -141,7 +142,13 @@ impl Materializer for Listing {
 }
 
 impl Listing {
-    fn write(&self, env: &Env, place: &MaterializerDir, name: &str, rows: &Rows) -> std::io::Result<()> {
+    fn write(
+        &self,
+        env: &Env,
+        place: &MaterializerDir,
+        name: &str,
+        rows: &ListedRows,
+    ) -> std::io::Result<()> {
         let path = place.dir.join(name);
         if env.disk.exists(&path)? {
             env.disk.remove(&path)?;
@@ -160,8 +167,8 @@ impl Listing {
 }
 
 /// The rows that a reader sees through a listing and the tail.
-fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Rows> {
-    let mut rows = (*position.published::<Rows>().unwrap()).clone();
+fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<ListedRows> {
+    let mut rows = (*position.published::<ListedRows>().unwrap()).clone();
     for row in table.deleted_since(&position.checkpoint)? {
         rows.remove(&row);
     }
@@ -170,8 +177,8 @@ fn observe(table: &Arc<Snapshot>, position: &Position) -> Result<Rows> {
     Ok(rows)
 }
 
-fn trial(make: &dyn Fn() -> Arc<dyn Materializer>) -> Trial<'_, Rows> {
-    Trial {
+fn trial(make: &dyn Fn() -> Arc<dyn Materializer>) -> ContractTest<'_, ListedRows> {
+    ContractTest {
         make,
         table: keyed("t"),
         rows: &|rng, count| {
@@ -193,7 +200,7 @@ fn a_materializer_killed_at_any_step_ends_as_one_built_from_nothing() {
 #[test]
 fn the_contract_notices_a_materializer_that_forgets_something() {
     let _limit = testkit::limit(300);
-    for fault in [Fault::ForgetsDeletes, Fault::SkipsARow, Fault::KeepsWhatWasDropped] {
+    for fault in [ListingFault::ForgetsDeletes, ListingFault::SkipsARow, ListingFault::KeepsWhatWasDropped] {
         let make = move || -> Arc<dyn Materializer> {
             Arc::new(Listing { fault: Some(fault), ..Listing::default() })
         };
@@ -203,13 +210,13 @@ fn the_contract_notices_a_materializer_that_forgets_something() {
 }
 
 /// Waits until the listing of a table has all its rows.
-fn wait_for(engine: &Engine, table: &str) -> (Arc<Root>, Arc<Position>) {
+fn wait_for(engine: &Engine, table: &str) -> (Arc<DatabaseRoot>, Arc<Position>) {
     let start = Instant::now();
     loop {
         let root = engine.root();
         let snapshot = root.table(table).unwrap();
         if let Some(position) = root.derived("listing", snapshot.def().id)
-            && observe(snapshot, position).unwrap() == *position.published::<Rows>().unwrap()
+            && observe(snapshot, position).unwrap() == *position.published::<ListedRows>().unwrap()
         {
             let position = position.clone();
             return (root, position);
@@ -217,7 +224,7 @@ fn wait_for(engine: &Engine, table: &str) -> (Arc<Root>, Arc<Position>) {
         assert!(
             start.elapsed() < Duration::from_secs(30),
             "the listing does not come: {:?}",
-            engine.standing(snapshot)
+            engine.materializer_progress(snapshot)
         );
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -242,17 +249,17 @@ fn what_is_derived_follows_its_table_over_restarts_and_goes_with_it() {
     };
     insert(&engine, &(0..100).map(|i| (i, i)).collect::<Vec<_>>());
     let (_, position) = wait_for(&engine, "main.t");
-    assert_eq!(position.published::<Rows>().unwrap().len(), 100);
+    assert_eq!(position.published::<ListedRows>().unwrap().len(), 100);
     insert(&engine, &[(1, -1), (2, -2), (3, -3)]);
     let (root, position) = wait_for(&engine, "main.t");
-    assert_eq!(position.published::<Rows>().unwrap().len(), 100);
+    assert_eq!(position.published::<ListedRows>().unwrap().len(), 100);
     let id = root.table("main.t").unwrap().def().id;
     engine.close().unwrap();
     drop((engine, root, position));
 
     let engine = open();
     let (_, position) = wait_for(&engine, "main.t");
-    let values: BTreeSet<i64> = position.published::<Rows>().unwrap().values().copied().collect();
+    let values: BTreeSet<i64> = position.published::<ListedRows>().unwrap().values().copied().collect();
     assert!(values.contains(&-3) && !values.contains(&3), "{values:?}");
     drop(position);
 
@@ -275,14 +282,14 @@ fn what_is_derived_follows_its_table_over_restarts_and_goes_with_it() {
 
 /// Takes its time to clean up, and counts the steps that begin meanwhile.
 #[derive(Default)]
-struct Tidy {
+struct SlowCleaner {
     listing: Listing,
     cleaning: AtomicBool,
     cleaned: AtomicU64,
     met: AtomicU64,
 }
 
-impl Materializer for Tidy {
+impl Materializer for SlowCleaner {
     fn name(&self) -> &'static str {
         self.listing.name()
     }
@@ -331,7 +338,7 @@ fn a_step_begins_when_what_the_last_one_replaced_is_gone() {
     let _limit = testkit::limit(120);
     let dir = testkit::temp_dir("engine");
     let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
-    let tidy = Arc::new(Tidy::default());
+    let tidy = Arc::new(SlowCleaner::default());
     engine.register(tidy.clone()).unwrap();
     let me = Principal::local();
     engine
@@ -381,7 +388,7 @@ fn writers_do_not_wait_for_a_materializer_that_fails_and_it_says_so_until_it_wor
         let rows: Vec<_> = (first..first + 40).map(|i| (i, i)).collect();
         engine.commit(&me, Transaction::insert("t", batch(&rows), Mode::Upsert)).map(|_| ())
     };
-    let standing = || engine.standing(engine.root().table("main.t").unwrap()).remove(0);
+    let standing = || engine.materializer_progress(engine.root().table("main.t").unwrap()).remove(0);
     insert(0).unwrap();
     wait_for(&engine, "main.t");
     assert!(standing().error.is_none());
@@ -401,13 +408,13 @@ fn writers_do_not_wait_for_a_materializer_that_fails_and_it_says_so_until_it_wor
     for i in 0..10 {
         insert(100_000 + 40 * i).unwrap();
     }
-    assert!(standing().lag > 1.0 && standing().state == State::Building);
+    assert!(standing().lag > 1.0 && standing().state == MaterializerPhase::Building);
     assert_eq!(engine.pace_of("t"), Duration::ZERO);
 
     listing.panics.store(0, Ordering::Relaxed);
     wait_for(&engine, "main.t");
     let start = Instant::now();
-    while standing().state != State::Following {
+    while standing().state != MaterializerPhase::Following {
         assert!(start.elapsed() < Duration::from_secs(60), "{:?}", standing());
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -431,7 +438,7 @@ fn where_the_disk_has_little_room_nothing_is_derived_until_it_has_more() {
         let rows: Vec<_> = (100 * part..100 * part + 100).map(|id| (id, id)).collect();
         engine.commit(&me, Transaction::insert("t", batch(&rows), Mode::Append)).unwrap();
     };
-    let standing = || engine.standing(engine.root().table("main.t").unwrap()).remove(0);
+    let standing = || engine.materializer_progress(engine.root().table("main.t").unwrap()).remove(0);
     insert(1);
     wait_for(&engine, "main.t");
     machine.disk.set_free_bytes(Some(100 << 20));
@@ -492,11 +499,11 @@ fn who_was_in_a_hurry_waits_for_what_was_there_and_for_no_more() {
 
 /// A materializer that has nothing to do now although it is hurried, as while a reader holds files that it is to remove.
 #[derive(Default)]
-struct Waiting {
+struct IdleMaterializer {
     steps: AtomicU64,
 }
 
-impl Materializer for Waiting {
+impl Materializer for IdleMaterializer {
     fn name(&self) -> &'static str {
         "waiting"
     }
@@ -534,7 +541,7 @@ impl Materializer for Waiting {
 fn who_says_later_although_hurried_is_asked_again_later() {
     let machine = sim::SimEnv::new(7);
     let engine = Engine::open_stepped(machine.env(), Path::new("db"), Options::default()).unwrap();
-    let waiting = Arc::new(Waiting::default());
+    let waiting = Arc::new(IdleMaterializer::default());
     engine.register(waiting.clone()).unwrap();
     let submit = |op: Op| {
         engine.submit(&Principal::local(), Transaction::new(vec![op]), |result| {
@@ -595,7 +602,7 @@ fn where_rows_cannot_be_read_nothing_is_built_anew_for_it() {
     engine.register(Arc::new(Listing::default())).unwrap();
     settle(&engine);
     let snapshot = engine.root().table("main.t").unwrap().clone();
-    let error = engine.standing(&snapshot).remove(0).error.expect("it failed");
+    let error = engine.materializer_progress(&snapshot).remove(0).error.expect("it failed");
     assert_eq!(error.kind(), types::Kind::Damaged, "{error}");
     assert!(snapshot.segments().any(|segment| segment.is_damaged()));
     let shared = engine.shared_weak().upgrade().unwrap();

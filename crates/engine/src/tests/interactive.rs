@@ -8,14 +8,14 @@ use types::{DataType, Error, Kind, Principal, Result, RowId, Scope, TableSet, Va
 use vfs::Env;
 
 use super::support::{batch, by_id, contents, keyed, plain};
-use crate::{Engine, Limits, Mode, NewColumn, Op, OpenTransaction, Options, Transaction};
+use crate::{Engine, Mode, NewColumn, Op, OpenTransaction, Options, Transaction, TransactionLimits};
 
 fn open(dir: &testkit::TempDir) -> Engine {
-    open_with(dir, Limits::default())
+    open_with(dir, TransactionLimits::default())
 }
 
 /// Keyed tables `k` and `l` and the keyless `p`.
-fn open_with(dir: &testkit::TempDir, transactions: Limits) -> Engine {
+fn open_with(dir: &testkit::TempDir, transactions: TransactionLimits) -> Engine {
     // Small heads, so that seals and compactions run beside the test.
     let log = commitlog::Options { file_bytes: 256 << 10, ..Default::default() };
     let options = Options { seal_bytes: 32 << 10, log, transactions, ..Options::default() };
@@ -66,7 +66,7 @@ fn looked_up(transaction: &OpenTransaction, table: &str, id: i64) -> Option<i64>
     }
 }
 
-fn conflict(result: Result<crate::Outcome>) -> String {
+fn conflict(result: Result<crate::TransactionOutcome>) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict, "{error}");
     error.to_string()
@@ -488,7 +488,12 @@ fn transfers_between_tables_are_atomic_to_readers() {
 fn what_one_and_all_may_write_is_bounded() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("engine");
-    let limits = Limits { bytes_max: 1 << 20, bytes_of_all_max: 3 << 20, open_max: 5, ..Limits::default() };
+    let limits = TransactionLimits {
+        bytes_max: 1 << 20,
+        bytes_of_all_max: 3 << 20,
+        open_max: 5,
+        ..TransactionLimits::default()
+    };
     let engine = open_with(&dir, limits);
     let some = |from: i64| -> Vec<(i64, i64)> { (from..from + 5_000).map(|id| (id, id)).collect() };
     let fill = |t: &OpenTransaction| {
@@ -541,7 +546,10 @@ fn what_one_and_all_may_write_is_bounded() {
 fn a_transaction_that_is_left_alone_is_rolled_back_on_time() {
     let _limit = testkit::limit(60);
     let dir = testkit::temp_dir("engine");
-    let engine = open_with(&dir, Limits { time_max: Duration::from_millis(300), ..Limits::default() });
+    let engine = open_with(
+        &dir,
+        TransactionLimits { time_max: Duration::from_millis(300), ..TransactionLimits::default() },
+    );
     let (left, later) = (begin(&engine), begin(&engine));
     left.apply(vec![insert("k", &[(1, 1)])]).unwrap();
     let base = std::sync::Arc::downgrade(&engine.root());
@@ -593,7 +601,7 @@ fn what_ends_at_once_leaves_room_for_others() {
     let registry = crate::interactive::Registry::default();
     registry.resize(1_000, 0);
     assert_eq!(registry.bytes(), 0);
-    registry.check_room(1_000, &crate::Limits::default()).unwrap();
+    registry.check_room(1_000, &crate::TransactionLimits::default()).unwrap();
     registry.resize(0, 1_000);
     assert_eq!(registry.bytes(), 0);
     registry.resize(0, 7);

@@ -10,7 +10,7 @@ use sim::{Rng, SimEnv};
 use types::{DataType, Kind, Principal, Result, Value, key};
 
 use super::support::{batch, by_id, keyed};
-use crate::{Engine, Mode, Op, OpenTransaction, Options, Outcome, Step, Transaction};
+use crate::{Engine, Mode, Op, OpenTransaction, Options, Step, Transaction, TransactionOutcome};
 
 const DIR: &str = "db";
 const TABLES: [&str; 2] = ["a", "b"];
@@ -28,7 +28,7 @@ fn options() -> Options {
 type State = BTreeMap<(usize, i64), (i64, u64)>;
 
 /// An open transaction, with the state that the model has for it.
-struct Open {
+struct ModelTransaction {
     transaction: OpenTransaction,
     began: State,
     now: State,
@@ -40,7 +40,7 @@ struct World {
     /// The state after the last commit that was checked.
     state: State,
     writings: u64,
-    open: Vec<Open>,
+    open: Vec<ModelTransaction>,
     committed: usize,
     conflicts: usize,
 }
@@ -53,7 +53,7 @@ fn values(state: &State, table: usize) -> BTreeMap<i64, i64> {
     state.iter().filter(|((t, _), _)| *t == table).map(|((_, id), (v, _))| (*id, *v)).collect()
 }
 
-fn check_root(root: &crate::Root, state: &State, what: &str) {
+fn check_root(root: &crate::DatabaseRoot, state: &State, what: &str) {
     for (at, table) in TABLES.iter().enumerate() {
         assert_eq!(
             by_id(root.table(&format!("main.{table}")).unwrap()),
@@ -64,7 +64,7 @@ fn check_root(root: &crate::Root, state: &State, what: &str) {
 }
 
 /// Compares the transaction's view with the model, by a scan and by key lookups.
-fn check_inside(open: &Open) {
+fn check_inside(open: &ModelTransaction) {
     let view = open.transaction.view().unwrap();
     for (at, table) in TABLES.iter().enumerate() {
         let snapshot = view.table(table).unwrap();
@@ -94,7 +94,7 @@ impl World {
     fn begin(&mut self) {
         let transaction = self.engine.begin(&Principal::local()).unwrap();
         let (began, now) = (self.state.clone(), self.state.clone());
-        self.open.push(Open { transaction, began, now, savepoints: Vec::new() });
+        self.open.push(ModelTransaction { transaction, began, now, savepoints: Vec::new() });
     }
 
     /// Does something inside one of the open transactions.
@@ -173,7 +173,7 @@ impl World {
     }
 }
 
-fn submit(transaction: &OpenTransaction) -> Arc<Mutex<Option<Result<Outcome>>>> {
+fn submit(transaction: &OpenTransaction) -> Arc<Mutex<Option<Result<TransactionOutcome>>>> {
     let answer = Arc::new(Mutex::new(None));
     let slot = answer.clone();
     transaction.submit_commit(None, move |result| *slot.lock().unwrap() = Some(result));
@@ -181,13 +181,13 @@ fn submit(transaction: &OpenTransaction) -> Arc<Mutex<Option<Result<Outcome>>>> 
 }
 
 /// Returns the first key that both the transaction and another one changed since its beginning.
-fn lost(open: &Open, state: &State) -> Option<(usize, i64)> {
+fn lost(open: &ModelTransaction, state: &State) -> Option<(usize, i64)> {
     let keys = open.began.keys().chain(open.now.keys());
     keys.copied()
         .find(|key| open.began.get(key) != open.now.get(key) && open.began.get(key) != state.get(key))
 }
 
-fn after(open: &Open, state: &State) -> State {
+fn after(open: &ModelTransaction, state: &State) -> State {
     let mut after = state.clone();
     for key in open.began.keys().chain(open.now.keys()) {
         if open.began.get(key) != open.now.get(key) {
@@ -213,10 +213,7 @@ fn interleaved_transactions_are_snapshot_isolated() {
                 0 | 1 if world.open.len() < 5 => world.begin(),
                 2 if !world.open.is_empty() => {
                     let at = rng.below(world.open.len() as u64) as usize;
-                    match rng.one_in(5) {
-                        true => drop(world.open.swap_remove(at)),
-                        false => world.commit(at),
-                    }
+                    if rng.one_in(5) { drop(world.open.swap_remove(at)) } else { world.commit(at) }
                 }
                 3 => {
                     world.engine.step(Step::Background);

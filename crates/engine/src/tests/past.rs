@@ -61,7 +61,7 @@ fn the_past_ends_when_its_time_is_over_and_its_files_go() {
         let then = view().at(*lsn).unwrap().table("t").unwrap();
         assert_eq!(by_id(&then)[&30], round as i64);
     }
-    let reach = view().past_reach(engine.root().table("main.t").unwrap());
+    let reach = view().past_extent(engine.root().table("main.t").unwrap());
     assert!(reach.lsn == made && reach.bytes > 0 && reach.time.is_some(), "{reach:?}");
     let files = machine.disk.files().len();
     machine.clock.advance(Duration::from_secs(601));

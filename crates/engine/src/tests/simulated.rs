@@ -13,7 +13,7 @@ use types::{Lsn, Principal, RowId, Value};
 
 use super::past;
 use super::support::{batch, contents, keyed, plain};
-use crate::{Engine, Mode, Op, Options, Root, Step, Transaction};
+use crate::{DatabaseRoot, Engine, Mode, Op, Options, Step, Transaction};
 
 pub(super) const DIR: &str = "db";
 
@@ -123,7 +123,7 @@ fn apply(state: &mut State, effect: &Effect) -> bool {
     true
 }
 
-pub(super) struct Run {
+pub(super) struct SimulatedRun {
     pub engine: Engine,
     /// The state after each lsn, from `base` on.
     pub states: Vec<State>,
@@ -132,16 +132,16 @@ pub(super) struct Run {
     queue: Vec<Effect>,
     /// The highest acknowledged lsn.
     pub acknowledged: Arc<AtomicU64>,
-    pub held: Vec<(Arc<Root>, State)>,
+    pub held: Vec<(Arc<DatabaseRoot>, State)>,
     /// True if a table was dropped and that is perhaps not published yet.
     drops: bool,
 }
 
-impl Run {
+impl SimulatedRun {
     pub fn new(engine: Engine, base: u64, state: State) -> Self {
         let acknowledged = Arc::new(AtomicU64::new(base));
         let (states, queue, held) = (vec![state], Vec::new(), Vec::new());
-        Run { engine, states, base, queue, acknowledged, held, drops: false }
+        SimulatedRun { engine, states, base, queue, acknowledged, held, drops: false }
     }
 
     pub fn at(&self, lsn: Lsn) -> &State {
@@ -295,7 +295,7 @@ impl Run {
 }
 
 /// Checks that the root equals the state, row ids included, by scan, by key and by change feed.
-pub(super) fn check(root: &Root, state: &State, what: &str) {
+pub(super) fn check(root: &DatabaseRoot, state: &State, what: &str) {
     let names: Vec<String> =
         root.tables().map(|t| t.def().name.strip_prefix("main.").unwrap().to_owned()).collect();
     assert_eq!(names, state.keys().cloned().collect::<Vec<_>>(), "{what}: tables at lsn {}", root.lsn());
@@ -359,7 +359,7 @@ fn check_feed(table: &table::Snapshot, model: &ModelTable, what: &str) {
 }
 
 /// G1 in the other direction: right after recovery there is no segment file that no table names.
-fn check_no_orphans(machine: &SimEnv, root: &Root) {
+fn check_no_orphans(machine: &SimEnv, root: &DatabaseRoot) {
     let known: BTreeSet<String> = root
         .tables()
         .flat_map(|t| {
@@ -415,7 +415,7 @@ pub(super) fn lives_with(
     let mut rng = Rng::new(seed);
     let machine = SimEnv::new(seed);
     let (mut machine, engine) = reopen(machine, &mut rng);
-    let mut run = Run::new(engine, 0, State::new());
+    let mut run = SimulatedRun::new(engine, 0, State::new());
     // The states by lsn.
     let mut past = vec![State::new()];
     let mut now = machine.env().clock.now();
@@ -432,7 +432,7 @@ pub(super) fn lives_with(
         run.check_held();
         now = now.max(machine.env().clock.now());
         let acknowledged = run.acknowledged.load(Ordering::Relaxed);
-        let Run { engine, states, base, held, .. } = run;
+        let SimulatedRun { engine, states, base, held, .. } = run;
         drop((engine, held));
         let after = machine.crash(&mut rng);
         let (reopened, engine) = reopen(after, &mut rng);
@@ -454,7 +454,7 @@ pub(super) fn lives_with(
         past.truncate(base as usize);
         past.extend(states.into_iter().take((lsn.0 - base) as usize + 1));
         past::check(&engine, now, &past, &mut rng);
-        run = Run::new(engine, lsn.0, state);
+        run = SimulatedRun::new(engine, lsn.0, state);
     }
     machine.trace_hash()
 }
@@ -479,7 +479,7 @@ fn acknowledged_commits_survive_a_crash_at_every_single_call() {
         if let Some(call) = crash_at {
             machine.disk.crash_at(call);
         }
-        let mut run = Run::new(engine, 0, State::new());
+        let mut run = SimulatedRun::new(engine, 0, State::new());
         for _ in 0..700 {
             run.step(&mut rng);
             if machine.disk.is_dead() {
@@ -497,7 +497,7 @@ fn acknowledged_commits_survive_a_crash_at_every_single_call() {
     for call in 1..=calls {
         let (machine, run, _) = workload(Some(call));
         let acknowledged = run.acknowledged.load(Ordering::Relaxed);
-        let Run { engine, states, held, .. } = run;
+        let SimulatedRun { engine, states, held, .. } = run;
         drop((engine, held));
         let mut rng = Rng::new(call);
         let (machine, engine) = reopen(machine.crash(&mut rng), &mut rng);
@@ -550,7 +550,7 @@ fn a_table_directory_whose_sync_failed_is_made_again() {
     for seed in 0..40 {
         let machine = SimEnv::new(seed);
         let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
-        let mut run = Run::new(engine, 0, State::new());
+        let mut run = SimulatedRun::new(engine, 0, State::new());
         let create = Op::CreateTable { def: plain("a"), if_absent: false };
         run.submit(vec![create], Effect::Create { table: "a".into(), keyed: false });
         run.commit();
@@ -590,7 +590,7 @@ fn reads_and_writes_that_fail_are_reported_and_lose_nothing_acknowledged() {
         let mut rng = Rng::new(seed);
         let machine = SimEnv::new(seed);
         let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
-        let mut run = Run::new(engine, 0, State::new());
+        let mut run = SimulatedRun::new(engine, 0, State::new());
         for step in 0..400 {
             if step == 150 {
                 match rng.below(3) {
@@ -606,7 +606,7 @@ fn reads_and_writes_that_fail_are_reported_and_lose_nothing_acknowledged() {
         let published = run.engine.root();
         check(&published, run.at(published.lsn()), "after a failure");
         drop(published);
-        let Run { engine, states, held, .. } = run;
+        let SimulatedRun { engine, states, held, .. } = run;
         drop((engine, held));
         let (_machine, engine) = reopen(machine.crash(&mut rng), &mut Rng::new(1));
         let lsn = engine.root().lsn();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray, TimestampMicrosecondArray};
-use engine::dead_letters::{self, Letter};
+use engine::dead_letters::{self, DeadLetter};
 use engine::{Engine, Mode, Op, Transaction};
 use types::{DataType, Error, Kind, Principal, Result, name};
 
@@ -207,14 +207,16 @@ impl Writer {
                 (format!("{}{of}", error.message()), String::from_utf8_lossy(&message.frame.bytes))
             })
             .collect();
-        let letters: Vec<Letter<'_>> =
-            texts.iter().map(|(reason, raw)| Letter { at_row: None, column: None, reason, raw }).collect();
+        let letters: Vec<DeadLetter<'_>> = texts
+            .iter()
+            .map(|(reason, raw)| DeadLetter { at_row: None, column: None, reason, raw })
+            .collect();
         let kept = self.with_retries(is_transient, || {
             let root = self.engine.root();
             let def = |name: &str| root.table(name).map(|table| table.def().clone());
             let (own, dead) = (def(&self.table), def(&dead_letters::table_of(&self.table)));
             dead_letters::check(&self.table, own.as_deref())?;
-            let ops = dead_letters::keep(&self.table, own.as_deref(), dead.as_deref(), &letters)?;
+            let ops = dead_letters::insert_ops(&self.table, own.as_deref(), dead.as_deref(), &letters)?;
             drop(root);
             self.engine.commit(&Principal::local(), Transaction::new(ops)).map(drop)
         });
@@ -243,7 +245,7 @@ impl Writer {
     fn missing_definitions(&self) -> Result<Vec<Op>> {
         let root = self.engine.root();
         let found = root.table(&self.table).map(|table| &**table.def());
-        engine::lacking(found, &self.table, &COLUMNS, "time", "syslog")
+        engine::ensure_table_ops(found, &self.table, &COLUMNS, "time", "syslog")
     }
 }
 

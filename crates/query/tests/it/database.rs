@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use engine::{Engine, Mode, Transaction};
-use query::{Answer, Limits, Options, Rows, Sql};
+use query::{Answer, AnswerRows, Limits, Options, Sql};
 use testkit::TempDir;
 use tokio::runtime::Runtime;
 use types::{Principal, Result, Value};
@@ -73,7 +73,7 @@ impl Database {
         self.runtime.block_on(rows.collect()).map(|batches| texts(&batches))
     }
 
-    pub fn rows(&self, text: &str, params: Vec<Value>, limits: Limits) -> Result<Rows> {
+    pub fn rows(&self, text: &str, params: Vec<Value>, limits: Limits) -> Result<AnswerRows> {
         match self.run(text, params, limits)? {
             Answer::Rows(rows) => Ok(rows),
             Answer::Done(done) => panic!("{text} answered {done:?}"),
@@ -111,7 +111,7 @@ impl Database {
             let view = self.engine.view(&principal).unwrap();
             let snapshot = view.table(table).unwrap();
             self.engine.hurry(index::column::NAME, snapshot.def().id);
-            let standing = self.engine.standing(&snapshot);
+            let standing = self.engine.materializer_progress(&snapshot);
             // A position published before an index was declared has all rows, but not that index.
             let position = view.derived(index::column::NAME, &snapshot);
             let reached = |index| {

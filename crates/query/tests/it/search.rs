@@ -26,7 +26,13 @@ fn a_search_that_turns_out_to_be_much_work_goes_on_among_the_statements_and_answ
         let missing = || {
             let root = database.engine.root();
             let table = root.table("main.docs").unwrap();
-            database.engine.standing(table).iter().find(|s| s.materializer == text::NAME).unwrap().missing
+            database
+                .engine
+                .materializer_progress(table)
+                .iter()
+                .find(|s| s.materializer == text::NAME)
+                .unwrap()
+                .missing
         };
         while missing() > 0 {
             assert!(Instant::now() < end, "the index does not come");

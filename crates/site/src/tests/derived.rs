@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use engine::contract::Trial;
+use engine::contract::ContractTest;
 use sim::{Rng, SimEnv};
 use table::Snapshot;
 use table::materializer::{Budget, Materializer as _, MaterializerDir, Position, Progress};
@@ -60,7 +60,8 @@ fn a_site_killed_at_any_step_ends_as_one_built_from_nothing() {
     let _limit = testkit::limit(600);
     let make = || -> Arc<dyn table::materializer::Materializer> { materializer() };
     let table = crate::definition("main.notes").expect("a definition");
-    let trial = Trial { make: &make, table, rows: &rows, observe: &observe, keeps_old_positions: true };
+    let trial =
+        ContractTest { make: &make, table, rows: &rows, observe: &observe, keeps_old_positions: true };
     trial.run(testkit::seeds(25));
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::contract::Trial;
+use engine::contract::ContractTest;
 use table::materializer::Materializer;
 use types::{DataType, Kind, RowId, TableDef, TableId, Value};
 
@@ -15,7 +15,7 @@ fn an_index_killed_at_any_step_ends_as_one_built_from_nothing() {
     let _limit = testkit::limit(600);
     for keyed in [true, false] {
         let make = || -> Arc<dyn Materializer> { ColumnMaterializer::new() };
-        Trial {
+        ContractTest {
             make: &make,
             table: goods(keyed),
             rows: &|rng, count| random_rows(rng, count, 60),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
-use engine::{Engine, Mode, Op, Options, Root, Step, Transaction};
+use engine::{DatabaseRoot, Engine, Mode, Op, Options, Step, Transaction};
 use sim::{Rng, SimEnv};
 use table::materializer::Materializer;
 use types::{DataType, Kind, NewIndex, Principal, RowId, TableDef, TableId, UniqueState, Value};
@@ -90,7 +90,7 @@ fn unique(name: &str) -> NewIndex {
 }
 
 /// Reads all rows of the table, by `id`, with their row ids.
-fn contents(root: &Root) -> BTreeMap<i64, (RowId, Row)> {
+fn contents(root: &DatabaseRoot) -> BTreeMap<i64, (RowId, Row)> {
     let table = root.table(TABLE).unwrap();
     let mut rows = BTreeMap::new();
     for piece in table.pieces() {
@@ -118,12 +118,12 @@ fn contents(root: &Root) -> BTreeMap<i64, (RowId, Row)> {
     rows
 }
 
-fn states(root: &Root) -> BTreeMap<String, UniqueState> {
+fn states(root: &DatabaseRoot) -> BTreeMap<String, UniqueState> {
     let def = root.table(TABLE).unwrap().def();
     def.indexes.iter().map(|index| (index.name.clone(), index.unique.clone().unwrap())).collect()
 }
 
-fn checked(root: &Root) -> Vec<String> {
+fn checked(root: &DatabaseRoot) -> Vec<String> {
     let is_checked = |state: &UniqueState| !matches!(state, UniqueState::Failed(_));
     states(root).into_iter().filter(|(_, state)| is_checked(state)).map(|(name, _)| name).collect()
 }

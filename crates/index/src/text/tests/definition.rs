@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{Engine, Mode as Write, Op, State, Transaction};
+use engine::{Engine, MaterializerPhase, Mode as Write, Op, Transaction};
 use types::{Error, Kind, NewIndex, Principal};
 
 use super::support::{Machine, batch, notes};
@@ -65,7 +65,7 @@ fn an_index_is_added_to_a_table_with_rows_changed_and_dropped() {
 
     machine.write(alter(&["words"], &[]));
     assert!(machine.position().is_none(), "nothing is derived any more");
-    assert!(machine.engine.standing(&machine.table()).is_empty());
+    assert!(machine.engine.materializer_progress(&machine.table()).is_empty());
     while machine.background() {}
     let place = machine.files_of(text::NAME);
     assert!(place.is_empty(), "its files are gone: {place:?}");
@@ -131,12 +131,12 @@ fn writers_wait_for_an_index_that_falls_behind_and_not_for_one_that_is_first_bui
     (0..7).for_each(|_| machine.write(insert()));
     machine.write(alter(&[], &[over(&["body"], "english")]));
     let pace = || machine.engine.pace_of("notes");
-    let state = || machine.engine.standing(&machine.table())[0].state;
-    assert_eq!((state(), pace()), (State::Building, Duration::ZERO));
+    let state = || machine.engine.materializer_progress(&machine.table())[0].state;
+    assert_eq!((state(), pace()), (MaterializerPhase::Building, Duration::ZERO));
     machine.write(insert());
 
     machine.catch_up();
-    assert_eq!((state(), pace()), (State::Following, Duration::ZERO));
+    assert_eq!((state(), pace()), (MaterializerPhase::Following, Duration::ZERO));
     (0..2).for_each(|_| machine.write(insert()));
     assert_eq!(pace(), Duration::ZERO, "a reader takes that in");
     (0..2).for_each(|_| machine.write(insert()));

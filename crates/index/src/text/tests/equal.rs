@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::contract::Trial;
+use engine::contract::ContractTest;
 use table::materializer::Materializer;
 
 use super::support::{Machine, batch, built, carry_on, keyed, notes, observe, random_rows};
@@ -13,7 +13,7 @@ fn an_index_killed_at_any_step_ends_as_one_built_from_nothing() {
     let _limit = testkit::limit(600);
     for table in [keyed(), notes()] {
         let make = || -> Arc<dyn Materializer> { TextMaterializer::new() };
-        Trial {
+        ContractTest {
             make: &make,
             table,
             rows: &|rng, count| random_rows(rng, count, 60),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::Erasing;
+use engine::ErasureProgress;
 use types::{Lsn, RowId};
 
 use super::support::{Machine, batch, notes};
@@ -40,7 +40,7 @@ fn pieces(machine: &Machine) -> Lsn {
     machine.table().lsn()
 }
 
-fn erase(machine: &Machine, lsn: Lsn, looks: usize) -> Erasing {
+fn erase(machine: &Machine, lsn: Lsn, looks: usize) -> ErasureProgress {
     let erasure = machine.engine.erase(machine.table().def().id, lsn).unwrap();
     for _ in 0..looks {
         while machine.background() {}

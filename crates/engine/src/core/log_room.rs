@@ -13,7 +13,7 @@ const FRAME_HEADER_BYTES_MAX: u64 = 256;
 
 impl Core {
     /// Returns the requests of a group that happen although the log has no room for all of it; refuses the others.
-    pub(super) fn without_room(&mut self, requests: Vec<Request>, error: &Error) -> Vec<Request> {
+    pub(super) fn requests_that_fit(&mut self, requests: Vec<Request>, error: &Error) -> Vec<Request> {
         let refuse = |requests: Vec<Request>, error: &Error| {
             requests.into_iter().for_each(|request| request.refuse(error.clone()));
         };

@@ -18,10 +18,10 @@ use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatc
 use table::RowRef;
 use types::{ColumnId, DataType, Error, Lsn, Micros, Result, RowId, TableDef, TableId, Value, key, name};
 
+use crate::database_root::DatabaseRoot;
 use crate::engine::Engine;
-use crate::interactive::{Landing, Outcome, Ranges};
-use crate::prepare::{self, Insert, PreparedOp, Rule, Target};
-use crate::root::Root;
+use crate::interactive::{FinalRows, RowIdRanges, TransactionOutcome};
+use crate::prepare::{self, Insert, KeyRule, PreparedOp, TargetTable};
 use crate::transaction::{Committed, NewColumn};
 
 /// Name of the table of committed requests.
@@ -32,7 +32,7 @@ pub const REPEATED: &str = "idempotency";
 
 /// A request with an idempotency key, as it is to be recorded.
 #[derive(Clone, Debug)]
-pub struct Remember {
+pub struct IdempotentRequest {
     /// Names the request: a hash of its idempotency key and of the key's purpose.
     pub key: [u8; 16],
     /// Hash of the request itself, which tells it from another request under the same key.
@@ -47,19 +47,22 @@ pub struct Remember {
 
 /// The record of a committed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered {
+pub struct RecordedRequest {
     pub request: u64,
     pub committed: Committed,
     pub note: Option<String>,
 }
 
-impl Remembered {
+impl RecordedRequest {
     /// Returns the outcome of an open transaction, and the note with which it was committed.
-    pub fn outcome(&self) -> Result<(Outcome, &str)> {
+    pub fn outcome(&self) -> Result<(TransactionOutcome, &str)> {
         let of_note = || {
             let (firsts, rest) = self.note.as_deref()?.split_once('\n')?;
             let (own, note) = rest.split_once('\n')?;
-            Some((Outcome { committed: self.committed, landed: landings(firsts, own)? }, note))
+            Some((
+                TransactionOutcome { committed: self.committed, final_rows: parse_final_rows(firsts, own)? },
+                note,
+            ))
         };
         of_note().ok_or_else(|| Error::damaged(format!("the note of a transaction in {TABLE}")))
     }
@@ -67,7 +70,7 @@ impl Remembered {
 
 /// The recorded requests at one lsn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct IdempotencyStats {
     pub requests: u64,
     /// Commit time of the oldest.
     pub oldest: Option<Micros>,
@@ -90,14 +93,14 @@ impl Engine {
     ///
     /// Fails with [`types::Kind::Conflict`] if some of its tables are gone or replaced by others and some are not. To repeat
     /// the request would be wrong for the tables that remain, and not to repeat it wrong for those that are gone.
-    pub fn remembered(&self, key: &[u8; 16]) -> Result<Option<Remembered>> {
+    pub fn recorded_request(&self, key: &[u8; 16]) -> Result<Option<RecordedRequest>> {
         let root = self.root();
         let Some(table) = root.table(TABLE) else { return Ok(None) };
         let Some(row) = table.get_row(&encoded(key)?)? else { return Ok(None) };
-        match lost(&root, table.def(), &row)? {
+        match lost_tables(&root, table.def(), &row)? {
             None => {}
-            Some(Lost { is_all: true, .. }) => return Ok(None),
-            Some(Lost { first, .. }) => return Err(partly_lost(&first)),
+            Some(LostTables { is_all: true, .. }) => return Ok(None),
+            Some(LostTables { first, .. }) => return Err(partly_lost(&first)),
         }
         let number = |name: &str| -> Result<Option<i64>> {
             match row.value(column(table.def(), name)?)? {
@@ -123,13 +126,13 @@ impl Engine {
             Value::String(note) => Some(note),
             _ => None,
         };
-        Ok(Some(Remembered { request: count(REQUEST)?, committed, note }))
+        Ok(Some(RecordedRequest { request: count(REQUEST)?, committed, note }))
     }
 
     /// Returns the number of recorded requests and the time of the oldest.
-    pub fn memory(&self) -> Result<Memory> {
+    pub fn idempotency_stats(&self) -> Result<IdempotencyStats> {
         let root = self.root();
-        let Some(table) = root.table(TABLE) else { return Ok(Memory::default()) };
+        let Some(table) = root.table(TABLE) else { return Ok(IdempotencyStats::default()) };
         let times = table.projection(&[types::TIME])?;
         let first = table.scan_from(RowId(1), 1, &times)?;
         let oldest = match first.num_rows() {
@@ -139,7 +142,7 @@ impl Engine {
                 _ => None,
             },
         };
-        Ok(Memory { requests: table.rows(), oldest })
+        Ok(IdempotencyStats { requests: table.rows(), oldest })
     }
 }
 
@@ -166,7 +169,7 @@ fn definition() -> Result<TableDef> {
 
 /// Returns the operations that record a request: the creation of the table, or its update from an earlier version, and one
 /// row that has no outcome yet. The row replaces one whose tables are all gone.
-pub(crate) fn prepare(root: &Root, remember: &Remember) -> Result<Vec<PreparedOp>> {
+pub(crate) fn prepare(root: &DatabaseRoot, remember: &IdempotentRequest) -> Result<Vec<PreparedOp>> {
     let base = root.table(TABLE).cloned();
     let mut ops = Vec::with_capacity(2);
     let def = match &base {
@@ -215,12 +218,12 @@ pub(crate) fn prepare(root: &Root, remember: &Remember) -> Result<Vec<PreparedOp
         _ => table::conform(&row, &def)?,
     };
     let keys = prepare::find_all(base.as_deref(), prepare::encode_keys(&def, &batch))?;
-    let target = Target { table: TABLE.to_owned(), id: base.as_ref().map(|base| base.def().id), base };
+    let target = TargetTable { table: TABLE.to_owned(), id: base.as_ref().map(|base| base.def().id), base };
     let (version, claims, mut replaces) = (def.schema.version, Vec::new(), Vec::new());
     for found in keys.iter().filter_map(|key| key.found) {
         if let Some(base) = &target.base
             && let Some(row) = base.row(found)?
-            && lost(root, base.def(), &row)?.is_some_and(|lost| lost.is_all)
+            && lost_tables(root, base.def(), &row)?.is_some_and(|lost| lost.is_all)
         {
             replaces.push(found);
         }
@@ -231,17 +234,20 @@ pub(crate) fn prepare(root: &Root, remember: &Remember) -> Result<Vec<PreparedOp
         batch,
         keys,
         claims,
-        rule: Rule::Refuse,
+        rule: KeyRule::Refuse,
         replaces,
     }));
     Ok(ops)
 }
 
 /// Adds to the note of an open transaction the rows that it wrote, by the ids that they have within it: see
-/// [`Remembered::outcome`]. Their final row ids are put before it once they are known.
-pub(crate) fn with_own(mut remember: Remember, own: &[(TableId, Ranges)]) -> Remember {
+/// [`RecordedRequest::outcome`]. Their final row ids are put before it once they are known.
+pub(crate) fn with_own_rows(
+    mut remember: IdempotentRequest,
+    own: &[(TableId, RowIdRanges)],
+) -> IdempotentRequest {
     let range = |(first, rows): &(u64, u64)| format!("{first}+{rows}");
-    let table = |(id, ranges): &(TableId, Ranges)| {
+    let table = |(id, ranges): &(TableId, RowIdRanges)| {
         format!("{id}:{}", ranges.iter().map(range).collect::<Vec<_>>().join(","))
     };
     let own: Vec<String> = own.iter().map(table).collect();
@@ -249,8 +255,8 @@ pub(crate) fn with_own(mut remember: Remember, own: &[(TableId, Ranges)]) -> Rem
     remember
 }
 
-/// Parses the note that [`with_own`] and [`answered`] wrote.
-fn landings(firsts: &str, own: &str) -> Option<Vec<Landing>> {
+/// Parses the note that [`with_own_rows`] and [`with_outcome`] wrote.
+fn parse_final_rows(firsts: &str, own: &str) -> Option<Vec<FinalRows>> {
     let of_table = |part: &str| -> Option<(TableId, String)> {
         let (id, rest) = part.split_once(':')?;
         Some((TableId(id.parse().ok()?), rest.to_owned()))
@@ -263,15 +269,15 @@ fn landings(firsts: &str, own: &str) -> Option<Vec<Landing>> {
     };
     let landing = |(table, first): &(TableId, String)| {
         let (_, ranges) = own.iter().find(|(of, _)| of == table)?;
-        let own = ranges.split(',').map(range).collect::<Option<Ranges>>()?;
-        Some(Landing { table: *table, own, first: RowId(first.parse().ok()?) })
+        let own = ranges.split(',').map(range).collect::<Option<RowIdRanges>>()?;
+        Some(FinalRows { table: *table, own, first: RowId(first.parse().ok()?) })
     };
     firsts.iter().map(landing).collect()
 }
 
 /// Fills the outcome of the commit into the row. `firsts` are the first row ids in each table, for an open transaction.
 /// `id_of` returns the id of a table by its name, as the commit leaves it.
-pub(crate) fn answered(
+pub(crate) fn with_outcome(
     batch: &RecordBatch,
     committed: &Committed,
     firsts: Option<&[(TableId, RowId)]>,
@@ -314,14 +320,14 @@ fn noted(firsts: &[(TableId, RowId)], note: &str) -> ArrayRef {
 }
 
 /// The tables of a request that are gone since, or replaced by others of the same names.
-struct Lost {
+struct LostTables {
     first: String,
     /// True if no table is left.
     is_all: bool,
 }
 
 /// Returns the lost tables of a record, or `None` if all of them are there.
-fn lost(root: &Root, def: &TableDef, row: &RowRef) -> Result<Option<Lost>> {
+fn lost_tables(root: &DatabaseRoot, def: &TableDef, row: &RowRef) -> Result<Option<LostTables>> {
     let Some(column) = def.schema.column_named(TABLES) else { return Ok(None) };
     let Value::String(tables) = row.value(column.id)? else { return Ok(None) };
     let (mut first, mut is_all) = (None, true);
@@ -329,16 +335,17 @@ fn lost(root: &Root, def: &TableDef, row: &RowRef) -> Result<Option<Lost>> {
         let id_and_name = table.split_once(':').and_then(|(id, name)| Some((id.parse().ok()?, name)));
         let (id, name) = id_and_name.ok_or_else(|| Error::damaged(format!("`{TABLES}` of {TABLE}")))?;
         // A renamed table still has its rows.
-        match root.tables().any(|table| table.def().id == TableId(id)) {
-            true => is_all = false,
-            false => first = first.or_else(|| Some(name.to_owned())),
+        if root.tables().any(|table| table.def().id == TableId(id)) {
+            is_all = false
+        } else {
+            first = first.or_else(|| Some(name.to_owned()))
         }
     }
-    Ok(first.map(|first| Lost { first, is_all }))
+    Ok(first.map(|first| LostTables { first, is_all }))
 }
 
 /// Finds a table by its full name: the exact one, or the only one that differs by case.
-fn find<'a>(root: &'a Root, full_name: &str) -> Option<&'a Arc<table::Snapshot>> {
+fn find<'a>(root: &'a DatabaseRoot, full_name: &str) -> Option<&'a Arc<table::Snapshot>> {
     root.table(full_name).or_else(|| {
         let position = name::resolve(full_name, root.tables().map(|table| table.def().name.as_str()))?;
         root.tables().nth(position)
@@ -353,7 +360,7 @@ fn partly_lost(table: &str) -> Error {
     .hint("what is to be written again is another request, with a key of its own")
 }
 
-/// The error for a request that was committed before, or is being committed. Its answer is in [`Engine::remembered`] once
+/// The error for a request that was committed before, or is being committed. Its answer is in [`Engine::recorded_request`] once
 /// that commit is durable.
 pub(crate) fn repeated() -> Error {
     Error::conflict("a request with this idempotency key was committed already").with(REPEATED, "repeated")

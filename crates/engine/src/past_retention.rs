@@ -7,36 +7,37 @@ use std::time::Duration;
 use table::Snapshot;
 use types::{Lsn, Micros, SegmentId, TableDef, TableId, name};
 
+use crate::background::state::{BackgroundJob, BackgroundState};
+use crate::commit_times::CommitTimes;
+use crate::database_root::DatabaseRoot;
 use crate::inbox::BackgroundEdit;
-use crate::root::Root;
-use crate::shared::{Background, Shared, What};
-use crate::times::Times;
+use crate::shared_state::Shared;
 
 /// Number of segments of deleted rows that a table keeps: each holds two files open.
 const SEGMENTS_MAX: usize = 1_024;
 
 /// Segments of the past that a table is to drop.
-pub(crate) struct Task {
+pub(crate) struct DropPastTask {
     table: TableId,
     segments: Vec<SegmentId>,
     floor: Lsn,
 }
 
-impl Task {
+impl DropPastTask {
     /// Drops the whole past of a table, and at least every row that was deleted up to a commit.
-    pub fn all_of(table: &Snapshot, lsn: Lsn) -> Task {
+    pub fn all_of(table: &Snapshot, lsn: Lsn) -> DropPastTask {
         let (segments, ends): (Vec<SegmentId>, Vec<Lsn>) =
             table.past_segments().map(|(segment, last_end)| (segment.id(), last_end)).unzip();
         let floor = ends.into_iter().max().unwrap_or_default().max(lsn);
-        Task { table: table.def().id, segments, floor }
+        DropPastTask { table: table.def().id, segments, floor }
     }
 
     pub fn segments(&self) -> u64 {
         self.segments.len() as u64
     }
 
-    pub fn what(&self) -> What {
-        What::Forget(self.table)
+    pub fn job(&self) -> BackgroundJob {
+        BackgroundJob::Forget(self.table)
     }
 
     pub fn edit(self) -> BackgroundEdit {
@@ -45,11 +46,8 @@ impl Task {
 }
 
 /// Returns the commit after which deleted rows of a table are retained.
-pub(crate) fn wanted_after(shared: &Shared, root: &Root, def: &TableDef) -> Lsn {
-    match keeps_past(def) {
-        true => root.times.at(oldest(shared)).unwrap_or(Lsn(0)),
-        false => Lsn(u64::MAX),
-    }
+pub(crate) fn wanted_after(shared: &Shared, root: &DatabaseRoot, def: &TableDef) -> Lsn {
+    if keeps_past(def) { root.times.at(oldest(shared)).unwrap_or(Lsn(0)) } else { Lsn(u64::MAX) }
 }
 
 /// Returns true if deleted rows of a table are retained. Polynya's own records come and go all the time, and nobody changes
@@ -63,12 +61,17 @@ fn oldest(shared: &Shared) -> Micros {
     shared.env.clock.now().saturating_sub(history)
 }
 
-fn with_past(root: &Root) -> impl Iterator<Item = &Arc<Snapshot>> {
+fn with_past(root: &DatabaseRoot) -> impl Iterator<Item = &Arc<Snapshot>> {
     root.tables().filter(|table| table.past_segments().len() > 0)
 }
 
 /// Returns the drop that is due now. Notes the tables whose drop must wait until running work no longer retains rows there.
-pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, now: Duration) -> Option<Task> {
+pub(crate) fn next(
+    shared: &Shared,
+    root: &DatabaseRoot,
+    background: &mut BackgroundState,
+    now: Duration,
+) -> Option<DropPastTask> {
     background.forget_waits.clear();
     let mut bytes: u64 = with_past(root).map(|table| table.past_bytes()).sum();
     if bytes == 0 {
@@ -97,13 +100,13 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, no
         let (segments, ends): (Vec<SegmentId>, Vec<Lsn>) =
             old.map(|(_, (segment, last_end))| (segment.id(), last_end)).unzip();
         let floor = ends.into_iter().max()?;
-        Some(Task { table: table.def().id, segments, floor })
+        Some(DropPastTask { table: table.def().id, segments, floor })
     };
     for task in with_past(root).filter_map(of) {
-        if background.may(task.what(), now) {
+        if background.may(task.job(), now) {
             return Some(task);
         }
-        if background.is_running(task.what()) {
+        if background.is_running(task.job()) {
             background.forget_waits.insert(task.table);
         }
     }
@@ -114,19 +117,19 @@ pub(crate) fn next(shared: &Shared, root: &Root, background: &mut Background, no
 /// wakes the pool itself when it ends.
 pub(crate) fn again(
     shared: &Shared,
-    root: &Root,
-    background: &Background,
+    root: &DatabaseRoot,
+    background: &BackgroundState,
     now: Duration,
 ) -> Option<Duration> {
     let first = with_past(root)
-        .filter(|table| background.may(What::Forget(table.def().id), now))
+        .filter(|table| background.may(BackgroundJob::Forget(table.def().id), now))
         .flat_map(|table| table.past_segments().map(|(_, last_end)| last_end))
         .min()?;
     Some(until(&root.times, first, oldest(shared)))
 }
 
 /// Returns the time until rows that ended with a commit are old enough, if rows that ended at `oldest` are old enough now.
-fn until(times: &Times, last_end: Lsn, oldest: Micros) -> Duration {
+fn until(times: &CommitTimes, last_end: Lsn, oldest: Micros) -> Duration {
     // Rows that ended before all known times go together with those of the first known time.
     let ended = times.of(last_end).or(times.first()).unwrap_or(Micros::MIN);
     let left = ended.saturating_sub(oldest).saturating_add(1_000).max(1_000);
@@ -142,7 +145,7 @@ mod tests {
     #[test]
     fn what_ended_at_a_time_that_is_not_known_is_waited_for_as_well() {
         let second = 1_000_000;
-        let mut times = Times::from(100 * second, Lsn(10));
+        let mut times = CommitTimes::from(100 * second, Lsn(10));
         times.push(101 * second, Lsn(11));
         assert_eq!(times.at(99 * second), None);
         for (last_end, seconds) in [(11, 51), (10, 50), (3, 50)] {

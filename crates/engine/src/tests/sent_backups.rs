@@ -9,8 +9,10 @@ use sim::{Rng, SimEnv};
 use types::{Error, Kind, Result};
 use vfs::{Entry, Env};
 
-use super::simulated::{DIR, Run, State, check, options, reopen};
-use crate::backup::{self, From, Opened, Place, Restored, Sent, Source, Target};
+use super::simulated::{DIR, SimulatedRun, State, check, options, reopen};
+use crate::backup::{
+    self, BackupSource, BackupStore, RestorePoint, RestoreSources, Restored, SentBackup, SourceFile,
+};
 use crate::{Engine, Options, Step};
 
 const RESTORED: &str = "restored";
@@ -18,7 +20,7 @@ const MARK: &str = "mark";
 
 /// A store in memory, which its clones share.
 #[derive(Clone, Debug)]
-struct Shelf {
+struct MemoryStore {
     files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     trouble: Arc<Mutex<Trouble>>,
     owner: &'static str,
@@ -27,14 +29,14 @@ struct Shelf {
 #[derive(Debug, Default)]
 struct Trouble {
     calls: u64,
-    fault: Option<Fault>,
+    fault: Option<StoreFault>,
     /// Number of the next files that the store spoils.
     spoils: u32,
     puts: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Fault {
+struct StoreFault {
     /// Number of the call that fails, from 1 on.
     call: u64,
     /// True if the call does its work and only its answer is lost.
@@ -44,16 +46,16 @@ struct Fault {
 }
 
 fn broken() -> Error {
-    Error::io("asking the shelf", std::io::Error::other("503"))
+    Error::io("asking the store", std::io::Error::other("503"))
 }
 
-impl Shelf {
-    fn new(owner: &'static str) -> Shelf {
-        Shelf { files: Arc::default(), trouble: Arc::default(), owner }
+impl MemoryStore {
+    fn new(owner: &'static str) -> MemoryStore {
+        MemoryStore { files: Arc::default(), trouble: Arc::default(), owner }
     }
 
     /// Sets the fault. Calls are counted from now.
-    fn fail(&self, fault: Option<Fault>) {
+    fn fail(&self, fault: Option<StoreFault>) {
         let mut trouble = self.trouble.lock().unwrap();
         (trouble.calls, trouble.fault) = (0, fault);
     }
@@ -92,25 +94,25 @@ impl Shelf {
     }
 }
 
-impl Source for Shelf {
-    fn named(&self, name: &str) -> String {
-        format!("shelf://{name}")
+impl BackupSource for MemoryStore {
+    fn display_name(&self, name: &str) -> String {
+        format!("store://{name}")
     }
 
-    fn open(&self, name: &str) -> Result<Opened<'_>> {
+    fn open(&self, name: &str) -> Result<SourceFile<'_>> {
         let len = self.call(|files| Ok(files.get(name).map(|bytes| bytes.len() as u64)))?;
         let len = len.ok_or_else(|| Error::not_found("no such file"))?;
         let name = name.to_owned();
         let read_at = move |buffer: &mut [u8], offset: u64| {
             self.call(|files| {
-                let gone = || Error::damaged("shorter").with("file", self.named(&name));
+                let gone = || Error::damaged("shorter").with("file", self.display_name(&name));
                 let bytes = files.get(&name).and_then(|bytes| bytes.get(offset as usize..));
                 let bytes = bytes.and_then(|bytes| bytes.get(..buffer.len())).ok_or_else(gone)?;
                 buffer.copy_from_slice(bytes);
                 Ok(())
             })
         };
-        Ok(Opened { len, block_bytes: 700, read_at: Box::new(read_at) })
+        Ok(SourceFile { len, block_bytes: 700, read_at: Box::new(read_at) })
     }
 
     fn is_begun(&self) -> Result<bool> {
@@ -132,7 +134,7 @@ impl Source for Shelf {
     }
 }
 
-impl Place for Shelf {
+impl BackupStore for MemoryStore {
     fn claim(&self, _env: &Env) -> Result<()> {
         self.call(|files| {
             let found = files.entry(MARK.to_owned()).or_insert_with(|| self.owner.into());
@@ -140,7 +142,7 @@ impl Place for Shelf {
         })
     }
 
-    fn is_own(&self, name: &str) -> bool {
+    fn is_claim_file(&self, name: &str) -> bool {
         name == MARK
     }
 
@@ -176,27 +178,27 @@ impl Place for Shelf {
     }
 }
 
-fn database(machine: &SimEnv, rng: &mut Rng, steps: usize) -> Run {
+fn database(machine: &SimEnv, rng: &mut Rng, steps: usize) -> SimulatedRun {
     let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
-    let mut run = Run::new(engine, 0, State::new());
+    let mut run = SimulatedRun::new(engine, 0, State::new());
     (0..steps).for_each(|_| run.step(rng));
     run
 }
 
-fn send(engine: &Engine, shelf: &Shelf) -> Result<Sent> {
-    engine.send_backup(shelf, &mut |_| Ok(()))
+fn send(engine: &Engine, store: &MemoryStore) -> Result<SentBackup> {
+    engine.send_backup(store, &mut |_| Ok(()))
 }
 
-fn restore(env: &Env, shelf: &Shelf) -> Result<Restored> {
-    let from = From { backup: shelf, archive: None };
+fn restore(env: &Env, store: &MemoryStore) -> Result<Restored> {
+    let from = RestoreSources { backup: store, archive: None };
     backup::restore_from(env, from, Path::new(RESTORED), None, &mut |_| Ok(()))
 }
 
 /// Restores on a new machine, and compares with the model's state at the backup's lsn.
-fn check_restored(shelf: &Shelf, states: &[State], what: &str) {
-    shelf.fail(None);
+fn check_restored(store: &MemoryStore, states: &[State], what: &str) {
+    store.fail(None);
     let machine = SimEnv::new(3);
-    let restored = restore(&machine.env(), shelf).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let restored = restore(&machine.env(), store).unwrap_or_else(|e| panic!("{what}: {e}"));
     let engine = Engine::open_stepped(machine.env(), Path::new(RESTORED), options()).unwrap();
     let root = engine.root();
     assert_eq!(root.lsn(), restored.lsn, "{what}");
@@ -206,10 +208,10 @@ fn check_restored(shelf: &Shelf, states: &[State], what: &str) {
 }
 
 /// Checks that nothing passes for a backup, and that the error says so.
-fn check_none(shelf: &Shelf, what: &str) {
-    shelf.fail(None);
+fn check_none(store: &MemoryStore, what: &str) {
+    store.fail(None);
     let machine = SimEnv::new(3);
-    let error = restore(&machine.env(), shelf).expect_err(what);
+    let error = restore(&machine.env(), store).expect_err(what);
     assert_eq!(error.kind(), Kind::NotFound, "{what}: {error}");
     assert!(error.to_string().contains("is no backup"), "{what}: {error}");
     assert!(!machine.env().disk.exists(Path::new(RESTORED)).unwrap());
@@ -228,10 +230,10 @@ fn a_backup_that_is_sent_at_any_moment_restores_to_exactly_its_lsn() {
         let machine = SimEnv::new(seed);
         let steps = rng.range(0..600) as usize;
         let mut run = database(&machine, &mut rng, steps);
-        let (engine, shelf) = (run.engine.clone(), Shelf::new("ours"));
+        let (engine, store) = (run.engine.clone(), MemoryStore::new("ours"));
         let started = engine.root().lsn();
         let sent = engine
-            .send_backup(&shelf, &mut |_| {
+            .send_backup(&store, &mut |_| {
                 (0..rng.below(25)).for_each(|_| run.step(&mut rng));
                 Ok(())
             })
@@ -239,13 +241,13 @@ fn a_backup_that_is_sent_at_any_moment_restores_to_exactly_its_lsn() {
         assert_eq!((sent.backup.lsn, sent.found_files), (started, 0), "seed {seed}");
         run.check_held();
         assert!(!outgoing(&machine), "seed {seed}");
-        check_restored(&shelf, &run.states, &format!("seed {seed}"));
-        let names = shelf.names();
+        check_restored(&store, &run.states, &format!("seed {seed}"));
+        let names = store.names();
         assert_eq!(names.len(), sent.backup.files + 2, "seed {seed}: {names:?}");
         // A place holds only one backup.
-        let error = send(&engine, &shelf).unwrap_err();
+        let error = send(&engine, &store).unwrap_err();
         assert_eq!(error.kind(), Kind::Exists, "{error}");
-        assert_eq!(shelf.names(), names);
+        assert_eq!(store.names(), names);
     });
 }
 
@@ -254,41 +256,41 @@ fn a_backup_that_is_sent_at_any_moment_restores_to_exactly_its_lsn() {
 fn a_store_that_is_cut_off_at_any_call_holds_a_whole_backup_or_none_and_the_next_attempt_goes_on() {
     let _limit = testkit::limit(600);
     let seed = 7;
-    let begin = |fault: Option<Fault>| {
+    let begin = |fault: Option<StoreFault>| {
         let mut rng = Rng::new(seed);
         let machine = SimEnv::new(seed);
         let run = database(&machine, &mut rng, 500);
-        let shelf = Shelf::new("ours");
-        shelf.fail(fault);
-        let outcome = send(&run.engine, &shelf);
-        (machine, run, shelf, outcome)
+        let store = MemoryStore::new("ours");
+        store.fail(fault);
+        let outcome = send(&run.engine, &store);
+        (machine, run, store, outcome)
     };
-    let (_, _, shelf, outcome) = begin(None);
+    let (_, _, store, outcome) = begin(None);
     let files = outcome.unwrap().backup.files;
-    let calls = shelf.calls();
+    let calls = store.calls();
     assert!(files > 4 && calls > 40, "{files} files, {calls} calls");
     let (mut whole, mut went_on) = (0, 0);
     for (call, is_done) in (1..=calls).flat_map(|call| [(call, false), (call, true)]) {
         let what = format!("call {call} of {calls}, done: {is_done}");
-        let (machine, run, shelf, outcome) = begin(Some(Fault { call, is_done, ends: true }));
+        let (machine, run, store, outcome) = begin(Some(StoreFault { call, is_done, ends: true }));
         assert!(!outgoing(&machine), "{what}");
-        shelf.fail(None);
-        let is_whole = shelf.names().iter().any(|name| name == "BACKUP");
+        store.fail(None);
+        let is_whole = store.names().iter().any(|name| name == "BACKUP");
         // A failure to read back or to sweep does not fail the backup: it is there.
         assert!(is_whole || outcome.is_err(), "{what}");
         if is_whole {
             whole += 1;
-            check_restored(&shelf, &run.states, &what);
-            assert_eq!(send(&run.engine, &shelf).unwrap_err().kind(), Kind::Exists, "{what}");
+            check_restored(&store, &run.states, &what);
+            assert_eq!(send(&run.engine, &store).unwrap_err().kind(), Kind::Exists, "{what}");
             continue;
         }
         assert_eq!(outcome.unwrap_err().kind(), Kind::Io, "{what}");
-        check_none(&shelf, &what);
-        let sent = send(&run.engine, &shelf).unwrap_or_else(|e| panic!("{what}: {e}"));
+        check_none(&store, &what);
+        let sent = send(&run.engine, &store).unwrap_or_else(|e| panic!("{what}: {e}"));
         went_on += sent.found_files;
-        check_restored(&shelf, &run.states, &what);
+        check_restored(&store, &run.states, &what);
         // Leftovers of the first attempt are gone: only the named files and the mark remain.
-        assert_eq!(shelf.names().len(), sent.backup.files + 2, "{what}: {:?}", shelf.names());
+        assert_eq!(store.names().len(), sent.backup.files + 2, "{what}: {:?}", store.names());
     }
     assert!(whole > 0 && went_on > files, "{whole} whole, {went_on} not sent again");
 }
@@ -299,24 +301,24 @@ fn a_call_that_fails_or_whose_answer_is_lost_is_made_again() {
     let mut rng = Rng::new(5);
     let machine = SimEnv::new(5);
     let run = database(&machine, &mut rng, 300);
-    let shelf = Shelf::new("ours");
-    send(&run.engine, &shelf).unwrap();
-    let calls = shelf.calls();
+    let store = MemoryStore::new("ours");
+    send(&run.engine, &store).unwrap();
+    let calls = store.calls();
     for (call, is_done) in (1..=calls).flat_map(|call| [(call, false), (call, true)]) {
-        let shelf = Shelf::new("ours");
-        shelf.fail(Some(Fault { call, is_done, ends: false }));
-        send(&run.engine, &shelf).unwrap_or_else(|e| panic!("call {call}, done: {is_done}: {e}"));
-        check_restored(&shelf, &run.states, &format!("call {call}"));
+        let store = MemoryStore::new("ours");
+        store.fail(Some(StoreFault { call, is_done, ends: false }));
+        send(&run.engine, &store).unwrap_or_else(|e| panic!("call {call}, done: {is_done}: {e}"));
+        check_restored(&store, &run.states, &format!("call {call}"));
     }
     // The faults are repeated while the backup is read.
-    shelf.fail(None);
-    restore(&SimEnv::new(1).env(), &shelf).unwrap();
-    for call in 1..=shelf.calls() {
-        shelf.fail(Some(Fault { call, is_done: false, ends: false }));
-        restore(&SimEnv::new(1).env(), &shelf).unwrap_or_else(|e| panic!("call {call}: {e}"));
-        shelf.fail(Some(Fault { call, is_done: false, ends: true }));
+    store.fail(None);
+    restore(&SimEnv::new(1).env(), &store).unwrap();
+    for call in 1..=store.calls() {
+        store.fail(Some(StoreFault { call, is_done: false, ends: false }));
+        restore(&SimEnv::new(1).env(), &store).unwrap_or_else(|e| panic!("call {call}: {e}"));
+        store.fail(Some(StoreFault { call, is_done: false, ends: true }));
         let machine = SimEnv::new(1);
-        let error = restore(&machine.env(), &shelf).expect_err("the store is away");
+        let error = restore(&machine.env(), &store).expect_err("the store is away");
         assert_eq!(error.kind(), Kind::Io, "call {call}: {error}");
         assert!(!machine.env().disk.exists(Path::new(RESTORED)).unwrap(), "call {call}: half of it is left");
     }
@@ -336,9 +338,9 @@ fn a_machine_that_dies_while_it_sends_goes_on_after_it() {
         if let Some(call) = crash {
             machine.disk.crash_at(before + call);
         }
-        let shelf = Shelf::new("ours");
-        let outcome = send(&run.engine, &shelf);
-        (machine, run, shelf, outcome, before)
+        let store = MemoryStore::new("ours");
+        let outcome = send(&run.engine, &store);
+        (machine, run, store, outcome, before)
     };
     let (machine, _, _, outcome, before) = begin(None);
     outcome.unwrap();
@@ -346,22 +348,22 @@ fn a_machine_that_dies_while_it_sends_goes_on_after_it() {
     let mut whole = 0;
     for call in 1..=calls {
         let what = format!("crash at call {call} of {calls}");
-        let (machine, run, shelf, _, _) = begin(Some(call));
-        let Run { engine, mut states, .. } = run;
+        let (machine, run, store, _, _) = begin(Some(call));
+        let SimulatedRun { engine, mut states, .. } = run;
         drop(engine);
         let mut rng = Rng::new(call);
         let (machine, engine) = reopen(machine.crash(&mut rng), &mut rng);
         assert!(!outgoing(&machine), "{what}");
-        if shelf.names().iter().any(|name| name == "BACKUP") {
+        if store.names().iter().any(|name| name == "BACKUP") {
             whole += 1;
         } else {
-            check_none(&shelf, &what);
+            check_none(&store, &what);
             // Commits that were not durable may be gone; nothing is written from there on.
             let lsn = engine.root().lsn();
             states.truncate(lsn.0 as usize + 1);
-            send(&engine, &shelf).unwrap_or_else(|e| panic!("{what}: {e}"));
+            send(&engine, &store).unwrap_or_else(|e| panic!("{what}: {e}"));
         }
-        check_restored(&shelf, &states, &what);
+        check_restored(&store, &states, &what);
     }
     assert!(whole < calls, "{whole} of {calls}");
 }
@@ -373,14 +375,14 @@ fn two_backups_to_one_place_never_mix() {
         let mut rng = Rng::new(seed);
         let machine = SimEnv::new(seed);
         let mut run = database(&machine, &mut rng, 300);
-        let (engine, shelf) = (run.engine.clone(), Shelf::new("ours"));
+        let (engine, store) = (run.engine.clone(), MemoryStore::new("ours"));
         // The second backup begins at any moment of the first, later in the database's life, and is finished before it.
         let mut left = rng.below(30);
         let mut second = None;
-        let first = engine.send_backup(&shelf, &mut |_| {
+        let first = engine.send_backup(&store, &mut |_| {
             if left == 0 && second.is_none() {
                 (0..100).for_each(|_| run.step(&mut rng));
-                second = Some(send(&engine, &shelf).unwrap());
+                second = Some(send(&engine, &store).unwrap());
             }
             left = left.saturating_sub(1);
             Ok(())
@@ -389,16 +391,16 @@ fn two_backups_to_one_place_never_mix() {
             Some(second) => {
                 let error = first.unwrap_err();
                 assert_eq!(error.kind(), Kind::Exists, "seed {seed}: {error}");
-                let found = restore(&SimEnv::new(3).env(), &shelf).unwrap();
+                let found = restore(&SimEnv::new(3).env(), &store).unwrap();
                 assert_eq!(found.lsn, second.backup.lsn, "seed {seed}");
             }
             None => drop(first.unwrap()),
         }
-        check_restored(&shelf, &run.states, &format!("seed {seed}"));
+        check_restored(&store, &run.states, &format!("seed {seed}"));
         // Another database is refused, with or without a whole backup there.
-        let theirs = Shelf { owner: "theirs", ..shelf.clone() };
+        let theirs = MemoryStore { owner: "theirs", ..store.clone() };
         assert_eq!(send(&engine, &theirs).unwrap_err().kind(), Kind::Exists);
-        shelf.files.lock().unwrap().remove("BACKUP");
+        store.files.lock().unwrap().remove("BACKUP");
         assert_eq!(send(&engine, &theirs).unwrap_err().kind(), Kind::InUse);
     });
 }
@@ -410,24 +412,24 @@ fn what_does_not_arrive_as_it_was_sent_is_sent_again_and_then_told() {
     let machine = SimEnv::new(2);
     let run = database(&machine, &mut rng, 300);
     let spoiled = |times: u32| {
-        let shelf = Shelf::new("ours");
-        shelf.trouble.lock().unwrap().spoils = times;
-        let outcome = send(&run.engine, &shelf);
-        (shelf, outcome)
+        let store = MemoryStore::new("ours");
+        store.trouble.lock().unwrap().spoils = times;
+        let outcome = send(&run.engine, &store);
+        (store, outcome)
     };
-    let (shelf, outcome) = spoiled(3);
+    let (store, outcome) = spoiled(3);
     let files = outcome.unwrap().backup.files as u32;
-    assert_eq!(shelf.trouble.lock().unwrap().puts, files + 3 + 1, "and `BACKUP`");
-    check_restored(&shelf, &run.states, "spoiled three times");
-    let (shelf, outcome) = spoiled(u32::MAX);
+    assert_eq!(store.trouble.lock().unwrap().puts, files + 3 + 1, "and `BACKUP`");
+    check_restored(&store, &run.states, "spoiled three times");
+    let (store, outcome) = spoiled(u32::MAX);
     let error = outcome.unwrap_err();
     assert!(error.to_string().contains("not what was sent"), "{error}");
-    check_none(&shelf, "spoiled always");
+    check_none(&store, "spoiled always");
     // A spoiled file is not taken for a good one.
-    shelf.trouble.lock().unwrap().spoils = 0;
-    let sent = send(&run.engine, &shelf).unwrap();
+    store.trouble.lock().unwrap().spoils = 0;
+    let sent = send(&run.engine, &store).unwrap();
     assert_eq!(sent.found_files, 0);
-    check_restored(&shelf, &run.states, "sent again");
+    check_restored(&store, &run.states, "sent again");
 }
 
 #[test]
@@ -436,9 +438,9 @@ fn damage_in_the_store_is_noticed_when_it_is_restored() {
     let mut rng = Rng::new(4);
     let machine = SimEnv::new(4);
     let run = database(&machine, &mut rng, 400);
-    let shelf = Shelf::new("ours");
-    send(&run.engine, &shelf).unwrap();
-    let whole = shelf.files.lock().unwrap().clone();
+    let store = MemoryStore::new("ours");
+    send(&run.engine, &store).unwrap();
+    let whole = store.files.lock().unwrap().clone();
     for name in whole.keys().filter(|name| *name != MARK) {
         let mut damages: Vec<Option<Vec<u8>>> = vec![Some(whole[name][..whole[name].len() - 1].to_vec())];
         for _ in 0..8 {
@@ -456,9 +458,9 @@ fn damage_in_the_store_is_noticed_when_it_is_restored() {
                 Some(bytes) => drop(files.insert(name.clone(), bytes)),
                 None => drop(files.remove(name)),
             }
-            *shelf.files.lock().unwrap() = files;
+            *store.files.lock().unwrap() = files;
             let machine = SimEnv::new(1);
-            let error = match restore(&machine.env(), &shelf) {
+            let error = match restore(&machine.env(), &store) {
                 // A hexadecimal digit changed its case.
                 Ok(_) if name == "BACKUP" => continue,
                 restored => restored.expect_err(name),
@@ -476,23 +478,23 @@ fn a_place_that_holds_something_else_is_refused_untouched() {
     let machine = SimEnv::new(6);
     let run = database(&machine, &mut Rng::new(6), 100);
     for name in ["photo.jpg", "main/t/metadata/v1.json", "tables2/1/3.arrow", "polynya-warehouse.json"] {
-        let shelf = Shelf::new("ours");
-        shelf.files.lock().unwrap().insert(name.to_owned(), vec![1]);
-        let error = send(&run.engine, &shelf).unwrap_err();
+        let store = MemoryStore::new("ours");
+        store.files.lock().unwrap().insert(name.to_owned(), vec![1]);
+        let error = send(&run.engine, &store).unwrap_err();
         assert_eq!(error.kind(), Kind::Exists, "{name}: {error}");
-        assert_eq!(shelf.names(), [name]);
+        assert_eq!(store.names(), [name]);
     }
-    let nothing = restore(&machine.env(), &Shelf::new("ours")).unwrap_err();
+    let nothing = restore(&machine.env(), &MemoryStore::new("ours")).unwrap_err();
     assert!(
         nothing.to_string().contains("is no backup") && !nothing.to_string().contains("begun"),
         "{nothing}"
     );
     // The caller of this backup has gone.
-    let shelf = Shelf::new("ours");
-    let error = run.engine.send_backup(&shelf, &mut |_| Err(Error::new(Kind::Closed, "gone"))).unwrap_err();
+    let store = MemoryStore::new("ours");
+    let error = run.engine.send_backup(&store, &mut |_| Err(Error::new(Kind::Closed, "gone"))).unwrap_err();
     assert_eq!(error.kind(), Kind::Closed);
     assert!(!outgoing(&machine));
-    let begun = restore(&machine.env(), &shelf).unwrap_err();
+    let begun = restore(&machine.env(), &store).unwrap_err();
     assert!(begun.to_string().contains("begun there and not finished"), "{begun}");
 }
 
@@ -504,16 +506,17 @@ fn an_archive_elsewhere_carries_a_backup_forward_whatever_fails() {
     testkit::for_each_seed(12, |seed| {
         let mut rng = Rng::new(seed);
         let machine = SimEnv::new(seed);
-        let (shelf, logs) = (Shelf::new("ours"), Shelf::new("ours"));
-        let with_archive = || Options { archive_place: Some(Arc::new(logs.clone())), ..options() };
+        let (store, logs) = (MemoryStore::new("ours"), MemoryStore::new("ours"));
+        let with_archive = || Options { archive_store: Some(Arc::new(logs.clone())), ..options() };
         let engine = Engine::open_stepped(machine.env(), Path::new(DIR), with_archive()).unwrap();
-        let mut run = Run::new(engine, 0, State::new());
+        let mut run = SimulatedRun::new(engine, 0, State::new());
         (0..100).for_each(|_| run.step(&mut rng));
-        let taken = send(&run.engine, &shelf).unwrap();
+        let taken = send(&run.engine, &store).unwrap();
         for _ in 0..300 {
             run.step(&mut rng);
             if rng.one_in(6) {
-                let fault = Fault { call: rng.range(1..8), is_done: rng.chance(0.5), ends: rng.chance(0.3) };
+                let fault =
+                    StoreFault { call: rng.range(1..8), is_done: rng.chance(0.5), ends: rng.chance(0.3) };
                 logs.fail(rng.chance(0.6).then_some(fault));
                 logs.trouble.lock().unwrap().spoils = u32::from(rng.one_in(4));
                 run.engine.step(Step::Archive);
@@ -532,8 +535,8 @@ fn an_archive_elsewhere_carries_a_backup_forward_whatever_fails() {
         let lsns = [taken.backup.lsn.next(), types::Lsn((taken.backup.lsn.0 + status.lsn.0) / 2), status.lsn];
         for lsn in lsns {
             let machine = SimEnv::new(3);
-            let from = From { backup: &shelf, archive: Some(&logs) };
-            let to = Some(Target::Lsn(lsn));
+            let from = RestoreSources { backup: &store, archive: Some(&logs) };
+            let to = Some(RestorePoint::Lsn(lsn));
             let dest = Path::new(RESTORED);
             let restored = backup::restore_from(&machine.env(), from, dest, to, &mut |_| Ok(())).unwrap();
             assert_eq!(restored.lsn, lsn, "seed {seed}");
@@ -548,8 +551,8 @@ fn an_archive_elsewhere_carries_a_backup_forward_whatever_fails() {
         spoiled[middle] ^= 1;
         logs.files.lock().unwrap().insert(name.clone(), spoiled);
         let machine = SimEnv::new(3);
-        let from = From { backup: &shelf, archive: Some(&logs) };
-        let to = Some(Target::Lsn(status.lsn));
+        let from = RestoreSources { backup: &store, archive: Some(&logs) };
+        let to = Some(RestorePoint::Lsn(status.lsn));
         let again = |machine: &SimEnv| {
             backup::restore_from(&machine.env(), from, Path::new(RESTORED), to, &mut |_| Ok(()))
         };

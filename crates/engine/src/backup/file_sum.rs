@@ -6,44 +6,44 @@
 use xxhash_rust::xxh3::Xxh3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sum {
+pub(crate) struct FileSum {
     pub bytes: u64,
     pub crc: u32,
     /// The hash; `None` if it was not recorded, as in a backup in a folder.
     pub hash: Option<u128>,
 }
 
-impl Sum {
-    pub fn of(bytes: &[u8]) -> Sum {
-        let mut summing = Summing::default();
+impl FileSum {
+    pub fn of(bytes: &[u8]) -> FileSum {
+        let mut summing = SumBuilder::default();
         summing.add(bytes);
-        summing.done()
+        summing.finish()
     }
 
     /// Returns true if a file that was read matches the recorded checksums.
-    pub fn is(&self, read: &Sum) -> bool {
+    pub fn matches(&self, read: &FileSum) -> bool {
         let is_hash = self.hash.is_none() || self.hash == read.hash;
         (self.bytes, self.crc) == (read.bytes, read.crc) && is_hash
     }
 }
 
-/// A [`Sum`] under construction.
+/// A [`FileSum`] under construction.
 #[derive(Default)]
-pub(crate) struct Summing {
+pub(crate) struct SumBuilder {
     bytes: u64,
     crc: u32,
     hash: Xxh3,
 }
 
-impl Summing {
+impl SumBuilder {
     pub fn add(&mut self, block: &[u8]) {
         self.bytes += block.len() as u64;
         self.crc = crc32c::crc32c_append(self.crc, block);
         self.hash.update(block);
     }
 
-    pub fn done(self) -> Sum {
-        Sum { bytes: self.bytes, crc: self.crc, hash: Some(self.hash.digest128()) }
+    pub fn finish(self) -> FileSum {
+        FileSum { bytes: self.bytes, crc: self.crc, hash: Some(self.hash.digest128()) }
     }
 }
 
@@ -55,10 +55,10 @@ mod tests {
     #[test]
     fn files_that_end_with_their_own_checksum_are_told_apart() {
         let with_crc = |body: &[u8]| [body, &crc32c::crc32c(body).to_le_bytes()].concat();
-        let (one, other) = (Sum::of(&with_crc(b"one lsn")), Sum::of(&with_crc(b"another")));
+        let (one, other) = (FileSum::of(&with_crc(b"one lsn")), FileSum::of(&with_crc(b"another")));
         assert_eq!((one.bytes, one.crc), (other.bytes, other.crc), "this is how CRCs are");
-        assert!(!one.is(&other) && one.is(&one));
+        assert!(!one.matches(&other) && one.matches(&one));
         // A backup in a folder has no hash.
-        assert!(Sum { hash: None, ..one }.is(&one));
+        assert!(FileSum { hash: None, ..one }.matches(&one));
     }
 }

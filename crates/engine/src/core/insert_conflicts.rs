@@ -6,30 +6,30 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use types::{Error, Result, RowId, TableDef, name};
 
-use crate::prepare::{Claims, Key, Rule, key_taken, key_text};
+use crate::prepare::{Key, KeyRule, UniqueClaims, key_taken, key_text};
 
 /// The rows of one insert as they were prepared.
-pub(crate) struct Settled<'a> {
+pub(crate) struct PreparedRows<'a> {
     pub def: &'a TableDef,
     /// One key for each row, if the table is keyed.
     pub keys: &'a [Key],
-    pub claims: &'a [Claims],
-    pub rule: &'a Rule,
+    pub claims: &'a [UniqueClaims],
+    pub rule: &'a KeyRule,
 }
 
-impl Settled<'_> {
+impl PreparedRows<'_> {
     /// Returns the rows to write and the row versions that end: `deletes` (ascending), and those that the rule replaces.
     /// `find` returns the row that has a key now; `owner` returns the row that has the values of a unique index now.
-    pub fn settle(
+    pub fn resolve_conflicts(
         &self,
         batch: RecordBatch,
         mut deletes: Vec<RowId>,
         find: impl Fn(&Key) -> Result<Option<RowId>>,
-        owner: impl Fn(&Claims, usize) -> Result<Option<RowId>>,
+        owner: impl Fn(&UniqueClaims, usize) -> Result<Option<RowId>>,
     ) -> Result<(RecordBatch, Vec<RowId>)> {
-        let Settled { def, keys, claims, rule } = *self;
-        if *rule == Rule::Skip {
-            let skip = self.skipped(batch.num_rows(), find, owner)?;
+        let PreparedRows { def, keys, claims, rule } = *self;
+        if *rule == KeyRule::Skip {
+            let skip = self.conflicting_rows(batch.num_rows(), find, owner)?;
             let batch = if skip.is_empty() { batch } else { without(&batch, &skip)? };
             return Ok((batch, deletes));
         }
@@ -37,7 +37,7 @@ impl Settled<'_> {
         for (row, key) in keys.iter().enumerate() {
             let current = find(key)?;
             match (rule, current) {
-                (Rule::Unchanged, current) => {
+                (KeyRule::Unchanged, current) => {
                     if current != key.found {
                         return Err(overtaken(def, key_text(def, &batch, row)));
                     }
@@ -45,20 +45,20 @@ impl Settled<'_> {
                         return Err(key_taken(def, &batch, row));
                     }
                 }
-                (Rule::Expect(expected), current) => {
+                (KeyRule::Expect(expected), current) => {
                     if current != expected[row] {
                         return Err(unexpected(def, &batch, row, expected[row], current));
                     }
                     deletes.extend(current);
                 }
                 (_, None) => {}
-                (Rule::Refuse | Rule::Skip, Some(current)) => {
+                (KeyRule::Refuse | KeyRule::Skip, Some(current)) => {
                     // A row that this same operation ends does not stand in the way of its successor.
                     if deletes[..ended].binary_search(&current).is_err() {
                         return Err(key_taken(def, &batch, row));
                     }
                 }
-                (Rule::Replace, Some(current)) => deletes.push(current),
+                (KeyRule::Replace, Some(current)) => deletes.push(current),
             }
         }
         // They all end at one lsn, so their order has no meaning. Sorted, they take least room in the log.
@@ -70,10 +70,11 @@ impl Settled<'_> {
                 if deletes.binary_search(&current).is_ok() {
                     continue;
                 }
-                let is_new = *rule == Rule::Unchanged && key.found != Some(current);
-                return Err(match is_new {
-                    true => overtaken(def, claims.text(def, &batch, row)).with("index", &claims.unique.name),
-                    false => claims.taken(def, &batch, row),
+                let is_new = *rule == KeyRule::Unchanged && key.found != Some(current);
+                return Err(if is_new {
+                    overtaken(def, claims.text(def, &batch, row)).with("index", &claims.unique.name)
+                } else {
+                    claims.taken(def, &batch, row)
                 });
             }
         }
@@ -81,11 +82,11 @@ impl Settled<'_> {
     }
 
     /// Returns the rows that conflict with another row, of the table or earlier in the batch.
-    fn skipped(
+    fn conflicting_rows(
         &self,
         rows: usize,
         find: impl Fn(&Key) -> Result<Option<RowId>>,
-        owner: impl Fn(&Claims, usize) -> Result<Option<RowId>>,
+        owner: impl Fn(&UniqueClaims, usize) -> Result<Option<RowId>>,
     ) -> Result<Vec<usize>> {
         let mut skip = Vec::new();
         let mut seen: HashSet<(usize, &[u8])> = HashSet::new();

@@ -6,7 +6,7 @@
 //! Requests that come meanwhile go to the inbox, and the commit thread gets the core next.
 //!
 //! If many writers wait for their commits, those just answered usually come back a moment later. The commit thread gives
-//! them that moment ([`Crew`]), so that one sync serves many of them. The cost of a sync beside the disk's own time
+//! them that moment ([`GatherPolicy`]), so that one sync serves many of them. The cost of a sync beside the disk's own time
 //! (building a root, publishing it, waking the waiters) is the same for one transaction and for a hundred.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,16 +19,16 @@ use vfs::heartbeat::Heartbeat;
 use vfs::{Condvar, Mutex, Rank};
 
 use crate::core::Core;
-use crate::inbox::{Request, Taken};
-use crate::shared::Shared;
+use crate::inbox::{InboxBatch, Request};
+use crate::shared_state::Shared;
 use crate::threads;
 
 /// Bytes of a group up to which the thread that committed it also syncs it: a lone writer saves two thread switches.
 const INLINE_SYNC_BYTES: u64 = 64 << 10;
 
-pub(crate) struct Seat {
+pub(crate) struct GroupCommit {
     shared: Arc<Shared>,
-    place: Mutex<Place>,
+    slot: Mutex<CoreSlot>,
     /// Signals that the core was put back.
     returned: Condvar,
     /// The requests to the sync thread.
@@ -37,9 +37,9 @@ pub(crate) struct Seat {
 }
 
 /// Location of the core.
-enum Place {
+enum CoreSlot {
     /// Free: nothing is being synced, and all requests that were taken from the inbox are answered.
-    Here(Box<Core>),
+    Free(Box<Core>),
     /// A thread is using it.
     Taken,
     /// Lost after a panic, or handed out because the database closed.
@@ -48,13 +48,13 @@ enum Place {
 
 /// Decides how long the commit thread waits for more transactions before the next sync, and learns whether waiting paid.
 #[derive(Default)]
-struct Crew {
+struct GatherPolicy {
     /// A decaying maximum of the number of transactions that were present at once.
     most: usize,
     /// Back-off of waiting for the writers that were just answered.
-    again: Patience,
+    rejoin: GatherBackoff,
     /// Back-off of waiting for a stream.
-    stream: Patience,
+    stream: GatherBackoff,
     /// Number of transactions that are present only because the last wait gathered them from a stream.
     gathered: usize,
     /// Transactions answered in a millisecond, averaged over about a tenth of a second.
@@ -65,14 +65,14 @@ struct Crew {
 
 /// Back-off: tries become rarer while nobody comes.
 #[derive(Default)]
-struct Patience {
+struct GatherBackoff {
     /// Binary logarithm of the next rest; rises with each wait in vain and falls with each success.
     missed: u32,
     /// Number of syncs until the next try.
     resting: u32,
 }
 
-impl Patience {
+impl GatherBackoff {
     fn is_due(&mut self) -> bool {
         let due = self.resting == 0;
         self.resting = self.resting.saturating_sub(1);
@@ -99,7 +99,7 @@ struct Synced {
 /// The goal of a wait before the next sync. Every queued request counts as a transaction, even a background edit or a
 /// request that will be refused.
 #[derive(Debug, PartialEq)]
-struct Wanted {
+struct GatherGoal {
     transactions: usize,
     until: Instant,
     /// Time without a new request after which the wait ends.
@@ -107,9 +107,9 @@ struct Wanted {
     streamed: bool,
 }
 
-impl Crew {
+impl GatherPolicy {
     /// Longest wait for threads, however long a sync takes.
-    const PATIENCE_MAX: Duration = Duration::from_millis(20);
+    const THREAD_WAIT_MAX: Duration = Duration::from_millis(20);
     /// Longest time between the beginnings of two syncs while more transactions are expected. If a sync itself takes that
     /// long, there is no wait.
     const CADENCE: Duration = Duration::from_millis(8);
@@ -147,21 +147,21 @@ impl Crew {
     /// one sync for all of them saves as much. Other writers, such as clients over the network, do not come back at once,
     /// and work is done for them meanwhile. A third as many are waited for as were lately present at once. Where few are
     /// present at a time because they are answered at once, and many come all the same, half of those that come in
-    /// [`Crew::PACE`] are waited for.
+    /// [`GatherPolicy::PACE`] are waited for.
     ///
     /// Clients that wait for their answers and come again within two milliseconds look like such a stream but are too few.
     /// The back-off learns that.
-    fn wants(
+    fn goal_after(
         &mut self,
         threads: usize,
         transactions: usize,
         began: Instant,
         ended: Instant,
-    ) -> Option<Wanted> {
+    ) -> Option<GatherGoal> {
         let by_themselves = transactions.saturating_sub(std::mem::take(&mut self.gathered));
         self.most = by_themselves.max((self.most * 15 + by_themselves) / 16);
         let some = self.most / 3;
-        let part = ((ended - began) / 2).min(Self::PATIENCE_MAX);
+        let part = ((ended - began) / 2).min(Self::THREAD_WAIT_MAX);
         let streamed = (self.per_ms * Self::PACE.as_secs_f64() * 1e3) as usize;
         let is_stream = threads == 0
             && some < Self::STREAM_SHARED
@@ -171,30 +171,30 @@ impl Crew {
         if is_stream && self.stream.is_due() {
             let dry = Duration::from_secs_f64(Self::STREAM_DRY / self.per_ms / 1e3);
             self.gathered = streamed / 2;
-            return Some(Wanted {
+            return Some(GatherGoal {
                 transactions: self.gathered,
                 until: began + Self::PACE,
                 quiet: dry,
                 streamed: true,
             });
         }
-        let wanted = match some > threads && began + Self::CADENCE > ended {
-            true => {
-                let (until, quiet) = (began + Self::CADENCE, part.max(Self::QUIET_MIN));
-                Wanted { transactions: some, until, quiet, streamed: false }
-            }
-            false => Wanted { transactions: threads, until: ended + part, quiet: part, streamed: false },
+        let goal = if some > threads && began + Self::CADENCE > ended {
+            let (until, quiet) = (began + Self::CADENCE, part.max(Self::QUIET_MIN));
+            GatherGoal { transactions: some, until, quiet, streamed: false }
+        } else {
+            GatherGoal { transactions: threads, until: ended + part, quiet: part, streamed: false }
         };
-        if wanted.transactions < 2 || wanted.until <= ended {
+        if goal.transactions < 2 || goal.until <= ended {
             return None;
         }
-        self.again.is_due().then_some(wanted)
+        self.rejoin.is_due().then_some(goal)
     }
 
-    fn learn(&mut self, wanted: &Wanted, came: bool) {
-        match wanted.streamed {
-            true => self.stream.learn(came, Self::DOUBLINGS_STREAMED),
-            false => self.again.learn(came, Self::DOUBLINGS),
+    fn learn(&mut self, goal: &GatherGoal, came: bool) {
+        if goal.streamed {
+            self.stream.learn(came, Self::DOUBLINGS_STREAMED)
+        } else {
+            self.rejoin.learn(came, Self::DOUBLINGS)
         }
     }
 }
@@ -205,11 +205,11 @@ struct SyncState {
     ended: bool,
 }
 
-impl Seat {
+impl GroupCommit {
     pub fn new(shared: Arc<Shared>, core: Core) -> Self {
-        Seat {
+        GroupCommit {
             shared,
-            place: Mutex::new(Rank::new(47, "engine seat"), Place::Here(Box::new(core))),
+            slot: Mutex::new(Rank::new(47, "engine core slot"), CoreSlot::Free(Box::new(core))),
             returned: Condvar::new(),
             sync: Mutex::new(Rank::new(55, "engine sync"), SyncState::default()),
             asked: Condvar::new(),
@@ -221,7 +221,7 @@ impl Seat {
     pub fn run_commit(&self) -> Option<Core> {
         let shared = &*self.shared;
         let heart = vfs::heartbeat::register(shared.env.clock.clone(), "commit", "interactive");
-        let mut crew = Crew::default();
+        let mut policy = GatherPolicy::default();
         loop {
             heart.idle();
             shared.inbox.wait_for_any();
@@ -238,7 +238,7 @@ impl Seat {
                     heart.busy();
                     match taken.synced {
                         Some(result) => {
-                            self.answer(&mut core, &mut crew, &heart, Synced { began, result })?
+                            self.answer(&mut core, &mut policy, &heart, Synced { began, result })?
                         }
                         None => self.guarded(&mut core, |core| core.answer_and_write(taken))?,
                     }
@@ -252,14 +252,14 @@ impl Seat {
                 began = Instant::now();
                 if wants_sync && small && !shared.inbox.has_enough_for_a_frame() {
                     let result = shared.syncer.sync();
-                    self.answer(&mut core, &mut crew, &heart, Synced { began, result })?;
+                    self.answer(&mut core, &mut policy, &heart, Synced { began, result })?;
                 } else if wants_sync {
                     self.sync.lock().asked = true;
                     self.asked.notify_one();
                 }
             }
             if shared.inbox.is_done() {
-                *self.place.lock() = Place::Gone;
+                *self.slot.lock() = CoreSlot::Gone;
                 return Some(*core);
             }
             self.put_back(core);
@@ -268,30 +268,36 @@ impl Seat {
 
     /// Answers the writers whose sync ended, and waits for more of them before the next sync. Requests that come meanwhile
     /// are written.
-    fn answer(&self, core: &mut Core, crew: &mut Crew, heart: &Heartbeat, synced: Synced) -> Option<()> {
+    fn answer(
+        &self,
+        core: &mut Core,
+        policy: &mut GatherPolicy,
+        heart: &Heartbeat,
+        synced: Synced,
+    ) -> Option<()> {
         let (inbox, ended) = (&self.shared.inbox, Instant::now());
         let (answered, written) = core.answers_due();
-        crew.note(answered, ended);
+        policy.note(answered, ended);
         let (threads, there) =
-            (self.shared.committers.load(Ordering::Relaxed), answered + written + inbox.len());
+            (self.shared.waiting_writers.load(Ordering::Relaxed), answered + written + inbox.len());
         self.guarded(core, |core| {
-            core.answer_and_write(Taken { synced: Some(synced.result), ..Taken::default() });
+            core.answer_and_write(InboxBatch { synced: Some(synced.result), ..InboxBatch::default() });
         })?;
-        let Some(wanted) = crew.wants(threads, there, synced.began, ended) else { return Some(()) };
-        let missing = |core: &Core| wanted.transactions.saturating_sub(core.answers_due().1);
+        let Some(goal) = policy.goal_after(threads, there, synced.began, ended) else { return Some(()) };
+        let missing = |core: &Core| goal.transactions.saturating_sub(core.answers_due().1);
         if inbox.len() >= missing(core) {
             return Some(());
         }
         let mut bytes = 0;
         loop {
             heart.idle();
-            let came = inbox.gather(missing(core), wanted.until, wanted.quiet);
+            let came = inbox.gather(missing(core), goal.until, goal.quiet);
             heart.busy();
             if !came || inbox.len() >= missing(core) {
-                crew.learn(&wanted, came);
+                policy.learn(&goal, came);
                 return Some(());
             }
-            if bytes >= Crew::WRITTEN_MAX || Instant::now() >= wanted.until {
+            if bytes >= GatherPolicy::WRITTEN_MAX || Instant::now() >= goal.until {
                 return Some(());
             }
             let taken = inbox.take(self.shared.options.group_bytes_max);
@@ -305,7 +311,7 @@ impl Seat {
     fn guarded<T>(&self, core: &mut Core, work: impl FnOnce(&mut Core) -> T) -> Option<T> {
         let worked = catch_unwind(AssertUnwindSafe(|| work(core))).ok();
         if worked.is_none() {
-            self.lose();
+            self.give_up_core();
             core.abandon();
             self.refuse_all();
         }
@@ -320,25 +326,25 @@ impl Seat {
         if request.bytes() > INLINE_SYNC_BYTES || !shared.inbox.is_empty() || !threads::is_interactive() {
             return Some(request);
         }
-        let Some(mut core) = self.take_if_here() else { return Some(request) };
+        let Some(mut core) = self.take_if_free() else { return Some(request) };
         let commit = || {
-            if core.step(Taken { requests: vec![request], ..Taken::default() }) {
-                core.step(Taken { synced: Some(shared.syncer.sync()), ..Taken::default() });
+            if core.step(InboxBatch { requests: vec![request], ..InboxBatch::default() }) {
+                core.step(InboxBatch { synced: Some(shared.syncer.sync()), ..InboxBatch::default() });
             }
         };
         match catch_unwind(AssertUnwindSafe(commit)) {
             Ok(()) => self.put_back(core),
-            Err(_) => self.lose(),
+            Err(_) => self.give_up_core(),
         }
         None
     }
 
-    fn take_if_here(&self) -> Option<Box<Core>> {
-        let mut place = self.place.lock();
-        match std::mem::replace(&mut *place, Place::Taken) {
-            Place::Here(core) => Some(core),
+    fn take_if_free(&self) -> Option<Box<Core>> {
+        let mut slot = self.slot.lock();
+        match std::mem::replace(&mut *slot, CoreSlot::Taken) {
+            CoreSlot::Free(core) => Some(core),
             other => {
-                *place = other;
+                *slot = other;
                 None
             }
         }
@@ -346,31 +352,31 @@ impl Seat {
 
     /// Waits for the core; returns `None` if it is lost.
     fn take(&self) -> Option<Box<Core>> {
-        let mut place = self.place.lock();
-        while matches!(*place, Place::Taken) {
-            self.returned.wait(&mut place);
+        let mut slot = self.slot.lock();
+        while matches!(*slot, CoreSlot::Taken) {
+            self.returned.wait(&mut slot);
         }
-        match std::mem::replace(&mut *place, Place::Taken) {
-            Place::Here(core) => Some(core),
+        match std::mem::replace(&mut *slot, CoreSlot::Taken) {
+            CoreSlot::Free(core) => Some(core),
             _ => {
-                *place = Place::Gone;
+                *slot = CoreSlot::Gone;
                 None
             }
         }
     }
 
     fn put_back(&self, core: Box<Core>) {
-        *self.place.lock() = Place::Here(core);
+        *self.slot.lock() = CoreSlot::Free(core);
         self.returned.notify_one();
     }
 
     /// Gives the core up after a panic: the tips are in doubt. Readers keep the last root, writers are refused.
-    fn lose(&self) {
+    fn give_up_core(&self) {
         self.shared.refuse_writes(
             Error::new(Kind::Latched, "the commit thread failed; nothing more is accepted")
                 .hint("restart Polynya; what was acknowledged is safe"),
         );
-        *self.place.lock() = Place::Gone;
+        *self.slot.lock() = CoreSlot::Gone;
         self.returned.notify_one();
     }
 
@@ -421,96 +427,100 @@ mod tests {
 
     #[test]
     fn a_lone_writer_is_not_waited_for() {
-        let (mut crew, now) = (Crew::default(), Instant::now());
+        let (mut policy, now) = (GatherPolicy::default(), Instant::now());
         for (threads, transactions) in [(0, 0), (0, 1), (1, 1), (0, 5), (1, 2)] {
-            assert_eq!(crew.wants(threads, transactions, now, now + MS), None);
+            assert_eq!(policy.goal_after(threads, transactions, now, now + MS), None);
         }
-        let mut beside = Crew::default();
+        let mut beside = GatherPolicy::default();
         let now = stream(&mut beside, now, MS / 5);
-        assert_eq!(beside.wants(1, 2, now, now + MS), None, "a thread, beside a stream");
+        assert_eq!(beside.goal_after(1, 2, now, now + MS), None, "a thread, beside a stream");
     }
 
     /// Notes 5,000 single answers, one after each `every`. Returns the time of the last.
-    fn stream(crew: &mut Crew, from: Instant, every: Duration) -> Instant {
-        (1..=5_000).for_each(|n| crew.note(1, from + every * n));
+    fn stream(policy: &mut GatherPolicy, from: Instant, every: Duration) -> Instant {
+        (1..=5_000).for_each(|n| policy.note(1, from + every * n));
         from + every * 5_000
     }
 
     #[test]
     fn threads_are_waited_for_in_proportion_to_a_sync_and_clients_until_the_next_is_due() {
         let now = Instant::now();
-        let wants = |crew: &mut Crew, threads, transactions, sync| {
-            let wanted = crew.wants(threads, transactions, now, now + sync)?;
-            Some((wanted.transactions, wanted.until - now, wanted.quiet))
+        let wants = |policy: &mut GatherPolicy, threads, transactions, sync| {
+            let goal = policy.goal_after(threads, transactions, now, now + sync)?;
+            Some((goal.transactions, goal.until - now, goal.quiet))
         };
-        let mut crew = Crew::default();
-        assert_eq!(wants(&mut crew, 4, 4, 2 * MS), Some((4, 3 * MS, MS)));
-        assert_eq!(wants(&mut crew, 0, 50, MS), Some((16, 8 * MS, MS)));
-        assert_eq!(wants(&mut crew, 0, 18, MS), Some((16, 8 * MS, MS)), "fewer were there only now");
-        assert_eq!(wants(&mut crew, 2, 50, 6 * MS), Some((16, 8 * MS, 3 * MS)));
+        let mut policy = GatherPolicy::default();
+        assert_eq!(wants(&mut policy, 4, 4, 2 * MS), Some((4, 3 * MS, MS)));
+        assert_eq!(wants(&mut policy, 0, 50, MS), Some((16, 8 * MS, MS)));
+        assert_eq!(wants(&mut policy, 0, 18, MS), Some((16, 8 * MS, MS)), "fewer were there only now");
+        assert_eq!(wants(&mut policy, 2, 50, 6 * MS), Some((16, 8 * MS, 3 * MS)));
         // On a slow disk the clients present by now go with the next sync; threads are waited for as ever.
-        assert_eq!(wants(&mut crew, 0, 50, 8 * MS), None);
-        assert_eq!(wants(&mut crew, 2, 6, 10 * MS), Some((2, 15 * MS, 5 * MS)));
-        assert_eq!(wants(&mut crew, 4, 4, 1_000 * MS), Some((4, 1_020 * MS, 20 * MS)));
+        assert_eq!(wants(&mut policy, 0, 50, 8 * MS), None);
+        assert_eq!(wants(&mut policy, 2, 6, 10 * MS), Some((2, 15 * MS, 5 * MS)));
+        assert_eq!(wants(&mut policy, 4, 4, 1_000 * MS), Some((4, 1_020 * MS, 20 * MS)));
     }
 
     #[test]
     fn a_stream_of_which_few_are_there_at_a_time_shares_syncs() {
-        let (mut crew, start) = (Crew::default(), Instant::now());
-        let mut now = stream(&mut crew, start, MS / 5);
-        let wanted = crew.wants(0, 2, now, now + MS / 5).unwrap();
-        assert_eq!((wanted.until - now, wanted.streamed), (4 * MS, true));
-        assert!((8..=10).contains(&wanted.transactions), "{wanted:?}: five come in a millisecond");
-        assert!((900..=1_100).contains(&wanted.quiet.as_micros()), "{wanted:?}: five are missing by then");
+        let (mut policy, start) = (GatherPolicy::default(), Instant::now());
+        let mut now = stream(&mut policy, start, MS / 5);
+        let goal = policy.goal_after(0, 2, now, now + MS / 5).unwrap();
+        assert_eq!((goal.until - now, goal.streamed), (4 * MS, true));
+        assert!((8..=10).contains(&goal.transactions), "{goal:?}: five come in a millisecond");
+        assert!((900..=1_100).contains(&goal.quiet.as_micros()), "{goal:?}: five are missing by then");
         for _ in 0..50 {
             assert!(
-                crew.wants(0, 12, now, now + MS / 5).unwrap().streamed,
+                policy.goal_after(0, 12, now, now + MS / 5).unwrap().streamed,
                 "they are there as they are waited for"
             );
         }
-        assert_eq!(crew.wants(0, 2, now, now + 4 * MS), None, "a slower disk");
-        assert_eq!(crew.wants(4, 4, now, now + MS).unwrap().transactions, 4, "threads come back at once");
+        assert_eq!(policy.goal_after(0, 2, now, now + 4 * MS), None, "a slower disk");
+        assert_eq!(
+            policy.goal_after(4, 4, now, now + MS).unwrap().transactions,
+            4,
+            "threads come back at once"
+        );
         // Clients that wait for their answers before they come again do not come.
-        crew.learn(&wanted, false);
-        assert_eq!(crew.wants(0, 2, now, now + MS / 5), None);
+        policy.learn(&goal, false);
+        assert_eq!(policy.goal_after(0, 2, now, now + MS / 5), None);
         // Many that are present at once share syncs without being a stream.
-        assert!(crew.wants(0, 2, now, now + MS / 5).unwrap().streamed);
-        assert_eq!(crew.wants(0, 60, now, now + MS / 5).map(|wanted| wanted.streamed), Some(false));
-        let mut few = Crew::default();
+        assert!(policy.goal_after(0, 2, now, now + MS / 5).unwrap().streamed);
+        assert_eq!(policy.goal_after(0, 60, now, now + MS / 5).map(|goal| goal.streamed), Some(false));
+        let mut few = GatherPolicy::default();
         now = stream(&mut few, now, MS / 2);
         for _ in 0..3 {
-            assert_eq!(few.wants(0, 1, now, now + MS / 5), None, "too few come");
+            assert_eq!(few.goal_after(0, 1, now, now + MS / 5), None, "too few come");
         }
     }
 
     #[test]
     fn what_was_answered_before_a_rest_is_no_stream() {
-        let mut crew = Crew::default();
-        let now = stream(&mut crew, Instant::now(), MS / 5);
-        crew.note(1, now + 1_000 * MS);
-        assert!(crew.per_ms < 0.01, "{}", crew.per_ms);
-        crew.note(50, now + 1_001 * MS);
-        assert!(crew.per_ms < 1.0, "{}: fifty at once", crew.per_ms);
+        let mut policy = GatherPolicy::default();
+        let now = stream(&mut policy, Instant::now(), MS / 5);
+        policy.note(1, now + 1_000 * MS);
+        assert!(policy.per_ms < 0.01, "{}", policy.per_ms);
+        policy.note(50, now + 1_001 * MS);
+        assert!(policy.per_ms < 1.0, "{}: fifty at once", policy.per_ms);
     }
 
     #[test]
     fn those_that_do_something_else_first_are_waited_for_less_and_less() {
-        let (mut crew, now) = (Crew::default(), Instant::now());
+        let (mut policy, now) = (GatherPolicy::default(), Instant::now());
         let mut waits = 0;
         for _ in 0..1_000 {
-            if let Some(wanted) = crew.wants(2, 2, now, now + MS) {
+            if let Some(goal) = policy.goal_after(2, 2, now, now + MS) {
                 waits += 1;
-                crew.learn(&wanted, false);
+                policy.learn(&goal, false);
             }
         }
         assert!((8..=16).contains(&waits), "{waits} waits for nobody");
-        for _ in 0..Crew::DOUBLINGS {
-            let mut tries = (0..1_000).filter_map(|_| crew.wants(2, 2, now, now + MS));
-            let wanted = tries.next().unwrap();
+        for _ in 0..GatherPolicy::DOUBLINGS {
+            let mut tries = (0..1_000).filter_map(|_| policy.goal_after(2, 2, now, now + MS));
+            let goal = tries.next().unwrap();
             drop(tries);
-            crew.learn(&wanted, true);
+            policy.learn(&goal, true);
         }
-        crew.again.learn(false, Crew::DOUBLINGS);
-        assert_eq!(crew.again.resting, 1, "they came as often as they had not");
+        policy.rejoin.learn(false, GatherPolicy::DOUBLINGS);
+        assert_eq!(policy.rejoin.resting, 1, "they came as often as they had not");
     }
 }

@@ -9,9 +9,9 @@ use table::Snapshot;
 use table::materializer::{Materializer, Position};
 use types::{Error, Kind, Lsn, RowId, TableDef, TableId, name};
 
+use crate::database_root::DatabaseRoot;
 use crate::engine::Engine;
-use crate::root::Root;
-use crate::shared::Shared;
+use crate::shared_state::Shared;
 
 /// Lag from which on writers are slowed, as a share of the rows that readers may take in themselves.
 const LAG_SOFT: f64 = 0.5;
@@ -20,9 +20,9 @@ const LAG_PACE_MAX: Duration = Duration::from_secs(1);
 
 /// Progress of a materializer in a table.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct MaterializerProgress {
     pub materializer: &'static str,
-    pub state: State,
+    pub state: MaterializerPhase,
     /// The last row taken in, and the lsn up to which the table was read; zeros before the first step.
     pub row: RowId,
     pub lsn: Lsn,
@@ -38,40 +38,40 @@ pub struct Standing {
 
 /// Phase of a materializer's work on a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum MaterializerPhase {
     /// It has not caught up since it began.
     Building,
     /// It has caught up once, and follows.
     Following,
 }
 
-impl State {
+impl MaterializerPhase {
     pub fn name(self) -> &'static str {
         match self {
-            State::Building => "building",
-            State::Following => "following",
+            MaterializerPhase::Building => "building",
+            MaterializerPhase::Following => "following",
         }
     }
 }
 
 /// Facts about one materializer in one table, kept beside its position.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Note {
+pub(crate) struct MaterializerNote {
     /// True once it has caught up since it began: from then on its lag slows writers.
     steady: bool,
     error: Option<Error>,
     failures: u64,
 }
 
-pub(crate) type Notes = imbl::OrdMap<(TableId, &'static str), Note>;
+pub(crate) type MaterializerNotes = imbl::OrdMap<(TableId, &'static str), MaterializerNote>;
 
 impl Shared {
     /// Notes that the materializers of a table may have to begin again.
     pub fn note_unsteady(&self, table: TableId) {
         self.change_notes(|notes| {
-            let changed = |(pair, note): (&(TableId, &'static str), &Note)| {
+            let changed = |(pair, note): (&(TableId, &'static str), &MaterializerNote)| {
                 let steady = note.steady && pair.0 != table;
-                (*pair, Note { steady, ..note.clone() })
+                (*pair, MaterializerNote { steady, ..note.clone() })
             };
             *notes = notes.iter().map(changed).collect();
         });
@@ -82,7 +82,9 @@ impl Shared {
     pub fn note_empty(&self, def: &TableDef) {
         for materializer in self.materializers.load().iter().filter(|m| m.follows(def)) {
             let pair = (def.id, materializer.name());
-            self.change_notes(|notes| drop(notes.insert(pair, Note { steady: true, ..Note::default() })));
+            self.change_notes(|notes| {
+                drop(notes.insert(pair, MaterializerNote { steady: true, ..MaterializerNote::default() }))
+            });
         }
     }
 
@@ -113,7 +115,7 @@ impl Shared {
             if known.error.is_some() {
                 tracing::info!("`{}` of table {} goes on", pair.1, name::short_table_name(&table.def().name));
             }
-            let note = Note { steady, error: None, ..known };
+            let note = MaterializerNote { steady, error: None, ..known };
             self.change_notes(|notes| drop(notes.insert(pair, note.clone())));
         }
     }
@@ -133,21 +135,21 @@ impl Shared {
         let table = table.id;
         self.change_notes(|notes| {
             let failures = notes.get(&(table, materializer)).map_or(0, |note| note.failures) + 1;
-            let note = Note { steady: false, error: Some(error.clone()), failures };
+            let note = MaterializerNote { steady: false, error: Some(error.clone()), failures };
             notes.insert((table, materializer), note);
         });
     }
 
-    fn change_notes(&self, change: impl Fn(&mut Notes)) {
+    fn change_notes(&self, change: impl Fn(&mut MaterializerNotes)) {
         self.notes.rcu(|notes| {
-            let mut notes = Notes::clone(notes);
+            let mut notes = MaterializerNotes::clone(notes);
             change(&mut notes);
             notes
         });
     }
 
     /// Returns the greatest lag of the materializers that follow a table steadily, and the name of that materializer.
-    fn lag(&self, root: &Root, table: &Snapshot) -> Option<(f64, &'static str)> {
+    fn lag(&self, root: &DatabaseRoot, table: &Snapshot) -> Option<(f64, &'static str)> {
         let notes = self.notes.load();
         // There are no notes where nothing derives from tables.
         if notes.is_empty() {
@@ -166,7 +168,7 @@ impl Shared {
 
 /// Finds a table by its exact name, full or short. A name in another case finds nothing: its writer is neither slowed nor
 /// refused.
-fn find<'r>(root: &'r Root, table: &str) -> Option<&'r Arc<Snapshot>> {
+fn find<'r>(root: &'r DatabaseRoot, table: &str) -> Option<&'r Arc<Snapshot>> {
     root.table(table).or_else(|| root.table(&name::full_table_name(table).ok()?))
 }
 
@@ -187,7 +189,7 @@ impl Engine {
     }
 
     /// Fails with [`Kind::Busy`] if readers would have to take in more rows of a table themselves than they may.
-    pub(crate) fn check_lag(&self, root: &Root, table: &str) -> types::Result<()> {
+    pub(crate) fn check_lag(&self, root: &DatabaseRoot, table: &str) -> types::Result<()> {
         if self.shared().notes.load().is_empty() {
             return Ok(());
         }
@@ -204,20 +206,20 @@ impl Engine {
     }
 
     /// Returns the progress of all materializers that follow a table, in the newest root.
-    pub fn standing(&self, table: &Snapshot) -> Vec<Standing> {
+    pub fn materializer_progress(&self, table: &Snapshot) -> Vec<MaterializerProgress> {
         let shared = self.shared();
         let root = self.root();
         let (notes, materializers) = (shared.notes.load(), shared.materializers.load());
         let def = table.def();
-        let standing = |materializer: &Arc<dyn Materializer>| {
+        let progress = |materializer: &Arc<dyn Materializer>| {
             let name = materializer.name();
             let position = root.derived(name, def.id);
             let note = notes.get(&(def.id, name)).cloned().unwrap_or_default();
             let next = table.next_row().0 - 1;
             let (row, lsn) = position.map_or((RowId(0), Lsn(0)), |p| (p.checkpoint.row, p.checkpoint.lsn));
-            Standing {
+            MaterializerProgress {
                 materializer: name,
-                state: if note.steady { State::Following } else { State::Building },
+                state: if note.steady { MaterializerPhase::Following } else { MaterializerPhase::Building },
                 row,
                 lsn,
                 missing: next.saturating_sub(row.0),
@@ -226,6 +228,6 @@ impl Engine {
                 failures: note.failures,
             }
         };
-        materializers.iter().filter(|m| m.follows(def)).map(standing).collect()
+        materializers.iter().filter(|m| m.follows(def)).map(progress).collect()
     }
 }

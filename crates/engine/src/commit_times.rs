@@ -13,7 +13,7 @@ const ENTRIES_MAX: usize = 1 << 20;
 
 /// A map between times and lsns. Roots share it; a change copies O(log n).
 #[derive(Clone, Debug)]
-pub(crate) struct Times {
+pub(crate) struct CommitTimes {
     /// Pairs of a millisecond and the last commit in it. Ascending in both. Never empty.
     entries: Vector<(i64, u64)>,
 }
@@ -22,12 +22,12 @@ fn millis(time: Micros) -> i64 {
     time.div_euclid(1_000)
 }
 
-impl Times {
+impl CommitTimes {
     /// The times of a database that was made at `time` and whose commits from `lsn` on are known.
-    pub fn from(time: Micros, lsn: Lsn) -> Times {
+    pub fn from(time: Micros, lsn: Lsn) -> CommitTimes {
         // Before its first commit the database is empty, at any time.
         let millis = if lsn == Lsn(0) { i64::MIN } else { millis(time) };
-        Times { entries: Vector::unit((millis, lsn.0)) }
+        CommitTimes { entries: Vector::unit((millis, lsn.0)) }
     }
 
     /// Records that the commits up to `lsn` were made at `time`. Neither ever falls.
@@ -89,7 +89,7 @@ impl Times {
         }
     }
 
-    pub fn decode(d: &mut Decoder<'_>) -> Result<Times> {
+    pub fn decode(d: &mut Decoder<'_>) -> Result<CommitTimes> {
         let mut last = (d.i64()?, d.varint()?);
         let mut entries = Vector::unit(last);
         entries.extend(d.list(|d| {
@@ -97,13 +97,13 @@ impl Times {
             last = next.filter(|next| next.0 > last.0).ok_or_else(|| d.damaged("times out of order"))?;
             Ok(last)
         })?);
-        Ok(Times { entries })
+        Ok(CommitTimes { entries })
     }
 }
 
-impl Default for Times {
+impl Default for CommitTimes {
     fn default() -> Self {
-        Times::from(0, Lsn(0))
+        CommitTimes::from(0, Lsn(0))
     }
 }
 
@@ -113,12 +113,12 @@ mod tests {
 
     #[test]
     fn a_time_means_the_last_commit_of_its_millisecond() {
-        let mut times = Times::default();
+        let mut times = CommitTimes::default();
         assert_eq!((times.at(-1), times.of(Lsn(1)), times.first()), (Some(Lsn(0)), None, None));
         for (time, lsn) in [(5_000, 1), (5_900, 3), (7_001, 4), (7_001, 9), (6_000, 10), (9_000, 12)] {
             times.push(time, Lsn(lsn));
         }
-        let at = |times: &Times, time| times.at(time).map(|lsn| lsn.0);
+        let at = |times: &CommitTimes, time| times.at(time).map(|lsn| lsn.0);
         for (time, lsn) in [(4_999, 0), (5_000, 3), (6_999, 3), (7_000, 10), (8_999, 10), (i64::MAX, 12)] {
             assert_eq!(at(&times, time), Some(lsn), "{time}");
         }
@@ -128,7 +128,7 @@ mod tests {
         let mut e = Encoder::new();
         times.encode(&mut e);
         let mut d = Decoder::new(&e.bytes);
-        let read = Times::decode(&mut d).unwrap();
+        let read = CommitTimes::decode(&mut d).unwrap();
         assert!(d.finish().is_ok() && read.entries == times.entries);
         times.trim(8_000);
         assert_eq!([6_999, 7_000, 9_000].map(|time| at(&times, time)), [None, Some(10), Some(12)]);

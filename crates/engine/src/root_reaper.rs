@@ -11,31 +11,31 @@ use std::time::{Duration, Instant};
 
 use vfs::{Condvar, Mutex, Rank};
 
-use crate::root::Root;
-use crate::shared::Shared;
+use crate::database_root::DatabaseRoot;
+use crate::shared_state::Shared;
 use crate::threads::Class;
 
 /// Time between two checks of the held roots.
 const ROUND: Duration = Duration::from_millis(10);
 
-struct Reaper {
+struct RootReaper {
     state: Mutex<State>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    retired: Vec<Arc<Root>>,
+    retired: Vec<Arc<DatabaseRoot>>,
     /// True while the thread sleeps until it is woken.
     asleep: bool,
     /// Times at which a database's open transactions must be checked.
     calls: Vec<(Instant, Weak<Shared>)>,
 }
 
-fn reaper() -> &'static Reaper {
-    static REAPER: OnceLock<Reaper> = OnceLock::new();
+fn reaper() -> &'static RootReaper {
+    static REAPER: OnceLock<RootReaper> = OnceLock::new();
     static THREAD: OnceLock<()> = OnceLock::new();
-    let reaper = REAPER.get_or_init(|| Reaper {
+    let reaper = REAPER.get_or_init(|| RootReaper {
         state: Mutex::new(Rank::new(60, "engine reaper"), State::default()),
         arrived: Condvar::new(),
     });
@@ -47,7 +47,7 @@ fn reaper() -> &'static Reaper {
 }
 
 /// Takes over a root that readers may still hold.
-pub(crate) fn retire(root: Arc<Root>) {
+pub(crate) fn retire(root: Arc<DatabaseRoot>) {
     let reaper = reaper();
     let mut state = reaper.state.lock();
     state.retired.push(root);
@@ -100,7 +100,8 @@ fn run() {
         };
         let calls: Vec<_> = due.into_iter().filter_map(again).collect();
         // Freed outside the lock, oldest first.
-        let held: Vec<Arc<Root>> = roots.into_iter().filter(|root| Arc::strong_count(root) > 1).collect();
+        let held: Vec<Arc<DatabaseRoot>> =
+            roots.into_iter().filter(|root| Arc::strong_count(root) > 1).collect();
         let mut state = reaper.state.lock();
         state.calls.extend(calls);
         let arrived = std::mem::replace(&mut state.retired, held);

@@ -7,26 +7,26 @@ use std::sync::Arc;
 use vfs::{Access, Disk, Entry, Env, File, Lock};
 
 /// Called before each call, with its name and the path that it makes or takes.
-type Before = Box<dyn Fn(&str, &Path) + Send + Sync>;
+type CallHook = Box<dyn Fn(&str, &Path) + Send + Sync>;
 
-pub struct Meddling {
+pub struct HookedDisk {
     disk: Arc<dyn Disk>,
-    before: Before,
+    before: CallHook,
 }
 
 /// The real machine with such a disk.
 pub fn env(before: impl Fn(&str, &Path) + Send + Sync + 'static) -> Env {
     let real = Env::real();
-    Env { disk: Arc::new(Meddling { disk: real.disk.clone(), before: Box::new(before) }), ..real }
+    Env { disk: Arc::new(HookedDisk { disk: real.disk.clone(), before: Box::new(before) }), ..real }
 }
 
-impl std::fmt::Debug for Meddling {
+impl std::fmt::Debug for HookedDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Meddling")
+        f.write_str("HookedDisk")
     }
 }
 
-impl Disk for Meddling {
+impl Disk for HookedDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         (self.before)("create", path);
         self.disk.create(path)

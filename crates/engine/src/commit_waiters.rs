@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 
 use vfs::{Condvar, Mutex, Rank};
 
-pub(crate) struct Arrivals {
+pub(crate) struct CommitWaiters {
     waiting: AtomicUsize,
     lock: Mutex<()>,
     arrived: Condvar,
 }
 
-impl Default for Arrivals {
+impl Default for CommitWaiters {
     fn default() -> Self {
         let lock = Mutex::new(Rank::new(58, "engine arrivals"), ());
-        Arrivals { waiting: AtomicUsize::new(0), lock, arrived: Condvar::new() }
+        CommitWaiters { waiting: AtomicUsize::new(0), lock, arrived: Condvar::new() }
     }
 }
 
-impl Arrivals {
+impl CommitWaiters {
     /// Wakes the waiters after a change that they may be waiting for.
-    pub fn tell(&self) {
+    pub fn notify(&self) {
         // The change is made before the waiters are counted, and waiters count themselves before they look for it: one of
         // the two sees the other.
         fence(Ordering::SeqCst);

@@ -11,7 +11,7 @@ use crate::transaction::{NewColumn, Op};
 /// another type; `what` names the part that needs it in the message.
 ///
 /// Commit the operations together with the rows. Other writers may do the same at once, so retry after a [`Kind::Conflict`].
-pub fn lacking(
+pub fn ensure_table_ops(
     found: Option<&TableDef>,
     table: &str,
     columns: &[(&str, DataType)],
@@ -47,8 +47,9 @@ pub fn lacking(
             }
         }
     }
-    Ok(match new.is_empty() {
-        true => Vec::new(),
-        false => vec![Op::AddColumns { table: table.to_owned(), columns: new }],
+    Ok(if new.is_empty() {
+        Vec::new()
+    } else {
+        vec![Op::AddColumns { table: table.to_owned(), columns: new }]
     })
 }

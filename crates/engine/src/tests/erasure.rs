@@ -7,7 +7,7 @@ use sim::SimEnv;
 use types::{Kind, Lsn, Principal, RowId};
 
 use super::support::{batch, by_id, commit, keyed, settle};
-use crate::{Engine, Erasing, Mode, Op, Options, Step, Transaction};
+use crate::{Engine, ErasureProgress, Mode, Op, Options, Step, Transaction};
 
 fn open(machine: &SimEnv) -> Engine {
     let options = Options { seal_rows: 100, ..Options::default() };
@@ -51,7 +51,7 @@ fn busy(engine: &Engine) -> Lsn {
     delete(engine, &[1_001, 2_001, 4_001])
 }
 
-fn erase(engine: &Engine, lsn: Lsn) -> Erasing {
+fn erase(engine: &Engine, lsn: Lsn) -> ErasureProgress {
     let table = engine.root().table("main.t").unwrap().def().id;
     let erasure = engine.erase(table, lsn).unwrap();
     for _ in 0..50 {

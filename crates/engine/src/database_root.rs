@@ -9,12 +9,12 @@ use table::materializer::{Checkpoint, Position};
 use table::unique::Lookup;
 use types::{Lsn, Micros, TableId, ViewDef};
 
-use crate::times::Times;
+use crate::commit_times::CommitTimes;
 
 /// The whole database at one lsn (S1, S2). Loading a root is one atomic operation. Holding it delays nobody; it only keeps
 /// memory and files alive.
 #[derive(Clone, Debug)]
-pub struct Root {
+pub struct DatabaseRoot {
     pub(crate) lsn: Lsn,
     pub(crate) time: Micros,
     /// Time at which it was made, on the engine's monotonic clock.
@@ -23,7 +23,7 @@ pub struct Root {
     pub(crate) tables: imbl::OrdMap<Arc<str>, Arc<table::Snapshot>>,
     pub(crate) meta: Arc<Meta>,
     /// Times of its commits.
-    pub(crate) times: Times,
+    pub(crate) times: CommitTimes,
     /// The positions that materializers have published, by table and materializer.
     pub(crate) derived: imbl::OrdMap<(TableId, &'static str), Arc<Position>>,
 }
@@ -47,7 +47,7 @@ impl Meta {
     }
 }
 
-impl Root {
+impl DatabaseRoot {
     /// The last commit it contains.
     pub fn lsn(&self) -> Lsn {
         self.lsn

@@ -6,12 +6,12 @@ use commitlog::record::{CommitRun, Deletes, InsertedRows};
 use types::{Error, Result, RowId, SchemaVersion, TableId};
 
 use super::{Core, Group};
+use crate::idempotency::{self, TABLE};
 use crate::prepare::Insert;
-use crate::remember::{self, TABLE};
 use crate::transaction::Committed;
 
 /// The row that records a request.
-pub(super) struct Row {
+pub(super) struct RequestRecord {
     pub table: TableId,
     pub version: SchemaVersion,
     pub batch: RecordBatch,
@@ -26,7 +26,7 @@ impl Core {
         for key in &insert.keys {
             let found = super::check::find_again(tip, &insert.target, key)?;
             if found.is_some_and(|found| !insert.replaces.contains(&found)) {
-                return Err(remember::repeated());
+                return Err(idempotency::repeated());
             }
         }
         Ok(())
@@ -38,13 +38,13 @@ impl Core {
         &mut self,
         group: &mut Group,
         offset: u32,
-        row: Row,
+        row: RequestRecord,
         committed: &Committed,
         firsts: Option<&[(TableId, RowId)]>,
     ) -> Result<()> {
-        let Row { table, version, batch, replaces } = row;
+        let RequestRecord { table, version, batch, replaces } = row;
         let id_of = |name: &str| self.names.get(name).copied();
-        let batch = remember::answered(&batch, committed, firsts, id_of)?;
+        let batch = idempotency::with_outcome(&batch, committed, firsts, id_of)?;
         let lsn = group.lsn(offset);
         let tip = self.tips.get_mut(&table).ok_or_else(|| Error::internal("a checked table has no tip"))?;
         if !replaces.is_empty() {

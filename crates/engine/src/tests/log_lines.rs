@@ -83,7 +83,7 @@ fn what_waits_for_room_is_logged_once_and_once_when_it_goes_on() {
             settle(&engine);
             machine.clock.advance(Duration::from_secs(70));
         }
-        let standing = || engine.standing(engine.root().table("main.t").unwrap()).remove(0);
+        let standing = || engine.materializer_progress(engine.root().table("main.t").unwrap()).remove(0);
         assert!(standing().failures > 3, "{:?}", standing());
         assert_eq!(lines.with("`listing` of table t waits for room"), 1, "{:?}", lines.0);
         assert_eq!(lines.with("of table t goes on"), 0);

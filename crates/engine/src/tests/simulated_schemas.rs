@@ -13,7 +13,7 @@ use commitlog::edit::ApiKey;
 use sim::{Rng, SimEnv};
 use types::{AlterAction, ColumnId, DataType, Principal, RowId, Scope, TableDef, TableId, TableSet, Value};
 
-use crate::{Ack, Engine, Mode, Op, Options, Root, Step, Transaction};
+use crate::{Ack, DatabaseRoot, Engine, Mode, Op, Options, Step, Transaction};
 
 const DIR: &str = "db";
 const KEYS: u64 = 30;
@@ -31,7 +31,7 @@ fn options() -> Options {
 type Row = BTreeMap<String, Value>;
 
 #[derive(Clone, Debug, PartialEq)]
-struct Col {
+struct ModelColumn {
     id: u32,
     name: String,
     data_type: DataType,
@@ -43,12 +43,12 @@ struct Col {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Table {
+struct ModelTable {
     /// The present name; the states know the table by its first name.
     name: String,
     keyed: bool,
     version: u64,
-    columns: Vec<Col>,
+    columns: Vec<ModelColumn>,
     next_column: u32,
     rows: BTreeMap<RowId, Row>,
     next_row: u64,
@@ -56,13 +56,13 @@ struct Table {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
-    tables: BTreeMap<String, Table>,
+    tables: BTreeMap<String, ModelTable>,
     keys: BTreeMap<String, [u8; 32]>,
 }
 
 #[derive(Clone, Debug)]
 enum Effect {
-    Create(String, Table),
+    Create(String, ModelTable),
     Alter {
         table: String,
         version: u64,
@@ -71,13 +71,13 @@ enum Effect {
     /// `as_of` is the table for which the rows were made.
     Insert {
         table: String,
-        as_of: Box<Table>,
+        as_of: Box<ModelTable>,
         mode: Mode,
         rows: Vec<Row>,
     },
     Update {
         table: String,
-        as_of: Box<Table>,
+        as_of: Box<ModelTable>,
         old: Vec<RowId>,
         rows: Vec<Row>,
     },
@@ -87,7 +87,7 @@ enum Effect {
     Nothing,
 }
 
-impl Table {
+impl ModelTable {
     fn find(&self, id: &Value) -> Option<RowId> {
         self.rows.iter().find(|(_, row)| row["id"] == *id).map(|(row, _)| *row)
     }
@@ -99,7 +99,7 @@ impl Table {
         self.rows.insert(RowId(self.next_row), whole);
     }
 
-    fn column(&mut self, name: &str) -> &mut Col {
+    fn column(&mut self, name: &str) -> &mut ModelColumn {
         self.columns.iter_mut().find(|c| c.name == name).unwrap()
     }
 
@@ -116,7 +116,7 @@ impl Table {
                 let (id, width) = (self.next_column, if data_type == nested() { 4 } else { 1 });
                 self.next_column += width;
                 let initial = default.clone();
-                self.columns.push(Col { id, name, data_type, default, initial, refuses_null: false });
+                self.columns.push(ModelColumn { id, name, data_type, default, initial, refuses_null: false });
             }
             AlterAction::RenameColumn { from, to } => {
                 for row in self.rows.values_mut() {
@@ -161,16 +161,18 @@ impl Table {
     }
 
     /// Returns true if rows that were made for `as_of` may be written here.
-    fn takes(&self, as_of: &Table, rows: &[Row]) -> bool {
+    fn takes(&self, as_of: &ModelTable, rows: &[Row]) -> bool {
         if self.name != as_of.name {
             return false;
         }
         let (given, columns) = (as_of.columns.len(), &self.columns);
-        let same = |(now, then): (&Col, &Col)| {
+        let same = |(now, then): (&ModelColumn, &ModelColumn)| {
             (now.id, &now.name, &now.data_type) == (then.id, &then.name, &then.data_type)
         };
-        let no_nulls = |c: &Col| !c.refuses_null || rows.iter().all(|row| row[&c.name] != Value::Null);
-        let has_value = |c: &Col| c.default == c.initial && (c.default != Value::Null || !c.refuses_null);
+        let no_nulls =
+            |c: &ModelColumn| !c.refuses_null || rows.iter().all(|row| row[&c.name] != Value::Null);
+        let has_value =
+            |c: &ModelColumn| c.default == c.initial && (c.default != Value::Null || !c.refuses_null);
         given <= columns.len()
             && columns.iter().zip(&as_of.columns).all(same)
             && columns[..given].iter().all(no_nulls)
@@ -241,7 +243,7 @@ fn apply(state: &State, effect: &Effect) -> Option<State> {
     Some(state)
 }
 
-struct Run {
+struct SchemaRun {
     machine: SimEnv,
     engine: Engine,
     /// The state after each lsn, from `base` on.
@@ -250,13 +252,13 @@ struct Run {
     queue: Vec<Effect>,
     acknowledged: Arc<AtomicU64>,
     /// A root that is held for a while, with its state.
-    held: Option<(Arc<Root>, State)>,
+    held: Option<(Arc<DatabaseRoot>, State)>,
 }
 
-impl Run {
+impl SchemaRun {
     fn new(machine: SimEnv, engine: Engine, base: u64, state: State) -> Self {
         let acknowledged = Arc::new(AtomicU64::new(base));
-        Run { machine, engine, states: vec![state], base, queue: Vec::new(), acknowledged, held: None }
+        SchemaRun { machine, engine, states: vec![state], base, queue: Vec::new(), acknowledged, held: None }
     }
 
     fn published(&self) -> &State {
@@ -347,7 +349,7 @@ impl Run {
             return self.submit(rng, op, Effect::Alter { table: name, version: model.version, change });
         }
         // A column is left out in all rows or in none.
-        let given: Vec<Col> =
+        let given: Vec<ModelColumn> =
             model.columns.iter().filter(|c| c.name == "id" || rng.chance(0.6)).cloned().collect();
         let count = rng.range(1..9);
         let mut rows: Vec<Row> = (0..count)
@@ -359,7 +361,8 @@ impl Run {
                 row.entry(column.name.clone()).or_insert_with(|| column.default.clone());
             }
         }
-        let (table, as_of) = (model.name.clone(), Box::new(Table { rows: BTreeMap::new(), ..model.clone() }));
+        let (table, as_of) =
+            (model.name.clone(), Box::new(ModelTable { rows: BTreeMap::new(), ..model.clone() }));
         if !model.rows.is_empty() && rng.one_in(4) {
             let ids: Vec<RowId> = model.rows.keys().copied().collect();
             let mut old: Vec<RowId> = (0..rng.range(1..4)).map(|_| *rng.pick(&ids)).collect();
@@ -405,7 +408,7 @@ impl Run {
 }
 
 /// Returns a change that the engine takes in this state of the table; `None` for no change this time.
-fn change(rng: &mut Rng, began_as: &str, model: &Table) -> Option<AlterAction> {
+fn change(rng: &mut Rng, began_as: &str, model: &ModelTable) -> Option<AlterAction> {
     let name = format!("x{}", rng.below(6));
     let is_free = model.columns.iter().all(|c| c.name != name);
     let column = rng.pick(&model.columns).clone();
@@ -448,7 +451,7 @@ fn nested() -> DataType {
 }
 
 /// `(id int64, name string default, shape struct<…>)`, for the engine and for the model.
-fn table(name: &str, keyed: bool) -> (TableDef, Table) {
+fn table(name: &str, keyed: bool) -> (TableDef, ModelTable) {
     let mut def = TableDef::new(TableId(0), format!("main.{name}"));
     let nobody = Value::String("nobody".into());
     def.add_column("id", &DataType::Int64, true, None).unwrap();
@@ -459,7 +462,7 @@ fn table(name: &str, keyed: bool) -> (TableDef, Table) {
     }
     let column = |id, name: &str, data_type, default: Value| {
         let (initial, refuses_null) = (default.clone(), name == "name" || keyed && name == "id");
-        Col { id, name: name.into(), data_type, default, initial, refuses_null }
+        ModelColumn { id, name: name.into(), data_type, default, initial, refuses_null }
     };
     let columns = vec![
         column(16, "id", DataType::Int64, Value::Null),
@@ -467,10 +470,10 @@ fn table(name: &str, keyed: bool) -> (TableDef, Table) {
         column(18, "shape", nested(), Value::Null),
     ];
     let (name, rows) = (name.to_owned(), BTreeMap::new());
-    (def, Table { name, keyed, version: 1, columns, next_column: 22, rows, next_row: 0 })
+    (def, ModelTable { name, keyed, version: 1, columns, next_column: 22, rows, next_row: 0 })
 }
 
-fn value(rng: &mut Rng, column: &Col) -> Value {
+fn value(rng: &mut Rng, column: &ModelColumn) -> Value {
     if column.name == "id" {
         return Value::Int64(rng.below(KEYS) as i64);
     }
@@ -493,15 +496,15 @@ fn value(rng: &mut Rng, column: &Col) -> Value {
     }
 }
 
-fn to_batch(columns: &[Col], rows: &[Row]) -> RecordBatch {
-    let array = |c: &Col| -> (String, ArrayRef) {
+fn to_batch(columns: &[ModelColumn], rows: &[Row]) -> RecordBatch {
+    let array = |c: &ModelColumn| -> (String, ArrayRef) {
         let values: Vec<Value> = rows.iter().map(|row| row[&c.name].clone()).collect();
         (c.name.clone(), Value::to_array(&values, &c.data_type).unwrap())
     };
     RecordBatch::try_from_iter(columns.iter().map(array)).unwrap()
 }
 
-fn check(root: &Root, state: &State, what: &str) {
+fn check(root: &DatabaseRoot, state: &State, what: &str) {
     let keys: BTreeMap<String, [u8; 32]> = root.keys().iter().map(|k| (k.name.clone(), k.hash)).collect();
     assert_eq!(keys, state.keys, "{what}: API keys at lsn {}", root.lsn());
     assert_eq!(root.table_count(), state.tables.len(), "{what}");
@@ -534,7 +537,7 @@ fn lives(seed: u64, lives: usize, steps: u64) -> u64 {
     let mut rng = Rng::new(seed);
     let machine = SimEnv::new(seed);
     let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
-    let mut run = Run::new(machine, engine, 0, State::default());
+    let mut run = SchemaRun::new(machine, engine, 0, State::default());
     for _ in 0..lives {
         run.machine.disk.crash_at(rng.range(1..500));
         for _ in 0..steps {
@@ -550,7 +553,7 @@ fn lives(seed: u64, lives: usize, steps: u64) -> u64 {
             check(&root, &state, "S1");
         }
         let acknowledged = run.acknowledged.load(Ordering::Relaxed);
-        let Run { machine, engine, states, base, .. } = run;
+        let SchemaRun { machine, engine, states, base, .. } = run;
         drop(engine);
         let machine = machine.crash(&mut rng);
         machine.disk.set_free_bytes(None);
@@ -560,7 +563,7 @@ fn lives(seed: u64, lives: usize, steps: u64) -> u64 {
         assert!(lsn >= acknowledged, "L1: {acknowledged} acknowledged, {lsn} recovered");
         let state = states.get((lsn - base) as usize).unwrap_or_else(|| panic!("L2: lsn {lsn}")).clone();
         check(&engine.root(), &state, "L2");
-        run = Run::new(machine, engine, lsn, state);
+        run = SchemaRun::new(machine, engine, lsn, state);
     }
     run.machine.trace_hash()
 }

@@ -1,7 +1,7 @@
 //! "Did you mean": finds names that are close to one that was not found.
 
 /// Returns up to three of `names` that differ from `wanted` by at most a third of its length, nearest first.
-pub fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn similar_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let limit = (wanted.chars().count() / 3).max(1);
     let mut close: Vec<(usize, &str)> = names
         .filter(|name| name.len().abs_diff(wanted.len()) <= limit * 4)
@@ -14,9 +14,9 @@ pub fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a s
 }
 
 /// The hint of an error: "did you mean `a` or `b`?".
-pub fn did_you_mean(near: &[impl AsRef<str>]) -> String {
+pub fn did_you_mean(similar: &[impl AsRef<str>]) -> String {
     let names: Vec<String> =
-        near.iter().map(|n| format!("`{}`", types::name::printable(n.as_ref()))).collect();
+        similar.iter().map(|n| format!("`{}`", types::name::printable(n.as_ref()))).collect();
     format!("did you mean {}?", names.join(" or "))
 }
 
@@ -59,11 +59,11 @@ mod tests {
     #[test]
     fn a_typo_finds_its_name_and_a_stranger_finds_none() {
         let names = ["main.events", "main.event_types", "main.users"];
-        assert_eq!(near("main.evnets", names.into_iter()), ["main.events"]);
-        assert_eq!(near("MAIN.USER", names.into_iter()), ["main.users"]);
+        assert_eq!(similar_names("main.evnets", names.into_iter()), ["main.events"]);
+        assert_eq!(similar_names("MAIN.USER", names.into_iter()), ["main.users"]);
         // Two letters that changed places are one slip.
-        assert_eq!(near("dosc", ["docs", "dusk"].into_iter()), ["docs"]);
-        assert!(near("main.zebra", names.into_iter()).is_empty());
+        assert_eq!(similar_names("dosc", ["docs", "dusk"].into_iter()), ["docs"]);
+        assert!(similar_names("main.zebra", names.into_iter()).is_empty());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use types::{AlterAction, DataType, Kind, Principal, Value};
 use super::support::plain;
 use crate::{Engine, Mode, NewColumn, Op, Options, Step, Transaction};
 
-type Told = Arc<Mutex<Vec<types::Result<crate::Committed>>>>;
+type Answers = Arc<Mutex<Vec<types::Result<crate::Committed>>>>;
 
 fn new_column(name: &str, data_type: DataType) -> NewColumn {
     NewColumn { name: name.into(), data_type, nullable: true, default: None }
@@ -31,9 +31,9 @@ fn bring(id: i64, name: &str, data_type: DataType) -> Transaction {
     ])
 }
 
-fn submit(engine: &Engine, told: &Told, transaction: Transaction) {
-    let told = told.clone();
-    engine.submit(&Principal::local(), transaction, move |result| told.lock().unwrap().push(result));
+fn submit(engine: &Engine, answers: &Answers, transaction: Transaction) {
+    let answers = answers.clone();
+    engine.submit(&Principal::local(), transaction, move |result| answers.lock().unwrap().push(result));
 }
 
 fn commit(engine: &Engine) {
@@ -61,18 +61,18 @@ fn writers_that_bring_new_columns_at_once_are_all_served() {
     let _limit = testkit::limit(60);
     let machine = SimEnv::new(1);
     let engine = Engine::open_stepped(machine.env(), Path::new("db"), Options::default()).unwrap();
-    let told = Told::default();
-    submit(&engine, &told, Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: false }]));
+    let answers = Answers::default();
+    submit(&engine, &answers, Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: false }]));
     commit(&engine);
     // All are prepared against the same root: some columns are their own, some are shared.
     for id in 0..12 {
-        submit(&engine, &told, bring(id, &format!("own_{id}"), DataType::Int64));
-        submit(&engine, &told, bring(100 + id, &format!("shared_{}", id % 3), DataType::String));
+        submit(&engine, &answers, bring(id, &format!("own_{id}"), DataType::Int64));
+        submit(&engine, &answers, bring(100 + id, &format!("shared_{}", id % 3), DataType::String));
     }
     commit(&engine);
-    let told = told.lock().unwrap().drain(..).collect::<Vec<_>>();
-    assert_eq!(told.len(), 25);
-    told.iter().for_each(|result| assert!(result.is_ok(), "{result:?}"));
+    let answers = answers.lock().unwrap().drain(..).collect::<Vec<_>>();
+    assert_eq!(answers.len(), 25);
+    answers.iter().for_each(|result| assert!(result.is_ok(), "{result:?}"));
     for id in 0..12 {
         let own = values(&engine, &format!("own_{id}"));
         assert_eq!(own.iter().filter(|v| **v == Value::Int64(id)).count(), 1);
@@ -92,8 +92,8 @@ fn where_more_than_columns_behind_has_changed_rows_are_read_again() {
     let _limit = testkit::limit(60);
     let machine = SimEnv::new(1);
     let engine = Engine::open_stepped(machine.env(), Path::new("db"), Options::default()).unwrap();
-    let told = Told::default();
-    submit(&engine, &told, Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: false }]));
+    let answers = Answers::default();
+    submit(&engine, &answers, Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: false }]));
     commit(&engine);
     let alter = |changes| Transaction::new(vec![Op::AlterTable { table: "t".into(), changes }]);
     let rename = |from: &str, to: &str| AlterAction::RenameColumn { from: from.into(), to: to.into() };
@@ -106,14 +106,14 @@ fn where_more_than_columns_behind_has_changed_rows_are_read_again() {
         (bring(4, "z", DataType::Int64), bring(5, "Z", DataType::Int64)),
     ];
     for (first, second) in cases {
-        told.lock().unwrap().clear();
-        submit(&engine, &told, first);
-        submit(&engine, &told, second);
+        answers.lock().unwrap().clear();
+        submit(&engine, &answers, first);
+        submit(&engine, &answers, second);
         commit(&engine);
-        let mut told = told.lock().unwrap();
-        let error = told.iter().find_map(|result| result.as_ref().err()).expect("the second is refused");
+        let mut answers = answers.lock().unwrap();
+        let error = answers.iter().find_map(|result| result.as_ref().err()).expect("the second is refused");
         assert_eq!(error.kind(), Kind::Conflict, "{error}");
         assert!(error.context().iter().any(|(key, _)| *key == "schema"), "{error}");
-        assert_eq!(told.drain(..).filter(Result::is_ok).count(), 1);
+        assert_eq!(answers.drain(..).filter(Result::is_ok).count(), 1);
     }
 }

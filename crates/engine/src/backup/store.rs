@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use types::{Error, Kind, Result};
 use vfs::{Access, Entry, Env};
 
-use super::sum::{Sum, Summing};
+use super::file_sum::{FileSum, SumBuilder};
 
 /// Number of attempts of a call before its failure is reported.
 const TRIES: u32 = 6;
@@ -17,7 +17,7 @@ const TRIES: u32 = 6;
 type ReadAt<'a> = Box<dyn Fn(&mut [u8], u64) -> Result<()> + 'a>;
 
 /// A file opened for reading.
-pub struct Opened<'a> {
+pub struct SourceFile<'a> {
     pub len: u64,
     /// Number of bytes that are best read at a time.
     pub block_bytes: u64,
@@ -26,12 +26,12 @@ pub struct Opened<'a> {
 }
 
 /// The location of a backup or an archive that is read.
-pub trait Source: Debug + Send + Sync {
+pub trait BackupSource: Debug + Send + Sync {
     /// Returns the full name of a file for messages; "" names the whole source.
-    fn named(&self, name: &str) -> String;
+    fn display_name(&self, name: &str) -> String;
 
     /// Opens a file. Fails with [`Kind::NotFound`] if there is none of that name.
-    fn open(&self, name: &str) -> Result<Opened<'_>>;
+    fn open(&self, name: &str) -> Result<SourceFile<'_>>;
 
     /// Returns true if a backup was begun there, finished or not.
     fn is_begun(&self) -> Result<bool>;
@@ -49,13 +49,13 @@ pub trait Source: Debug + Send + Sync {
 }
 
 /// A destination of backups that is not a folder. A file appears whole or not at all.
-pub trait Place: Source {
-    /// Makes sure, before anything is put, that [`Place::put_new`] can be relied on there, and marks the place as this
+pub trait BackupStore: BackupSource {
+    /// Makes sure, before anything is put, that [`BackupStore::put_new`] can be relied on there, and marks the place as this
     /// database's. Fails with [`Kind::InUse`] if it belongs to another one.
     fn claim(&self, env: &Env) -> Result<()>;
 
-    /// Returns true for a file that [`Place::claim`] makes.
-    fn is_own(&self, name: &str) -> bool;
+    /// Returns true for a file that [`BackupStore::claim`] makes.
+    fn is_claim_file(&self, name: &str) -> bool;
 
     /// Puts a file, and replaces one of the same name. `next` returns one block after the other, and `None` at the end. If
     /// it fails, its error is returned, and no file appears.
@@ -70,8 +70,8 @@ pub trait Place: Source {
 }
 
 /// Repeats a call that failed for a temporary reason. `tick` may end the repetition between two attempts.
-pub(crate) fn patiently<T>(
-    source: &dyn Source,
+pub(crate) fn with_retries<T>(
+    source: &dyn BackupSource,
     tick: &mut dyn FnMut(u64) -> Result<()>,
     mut call: impl FnMut(&mut dyn FnMut(u64) -> Result<()>) -> Result<T>,
 ) -> Result<T> {
@@ -82,7 +82,7 @@ pub(crate) fn patiently<T>(
             Err(error) => error,
         };
         failures += 1;
-        if !may_pass(&error) || failures >= TRIES {
+        if !is_temporary(&error) || failures >= TRIES {
             return Err(error);
         }
         tick(0)?;
@@ -91,7 +91,7 @@ pub(crate) fn patiently<T>(
 }
 
 /// Returns true if the same call may succeed a little later.
-fn may_pass(error: &Error) -> bool {
+fn is_temporary(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     let io = source.and_then(|source| source.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
     error.kind() == Kind::Io && io != Some(std::io::ErrorKind::PermissionDenied)
@@ -99,41 +99,41 @@ fn may_pass(error: &Error) -> bool {
 
 /// Reads a file and returns its checksums, or `None` if there is none. A file that is not `len` bytes long is not read.
 pub(crate) fn checksum(
-    source: &dyn Source,
+    source: &dyn BackupSource,
     name: &str,
     len: u64,
     tick: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<Option<Sum>> {
-    let opened = match patiently(source, tick, |_| source.open(name)) {
+) -> Result<Option<FileSum>> {
+    let opened = match with_retries(source, tick, |_| source.open(name)) {
         Err(error) if error.kind() == Kind::NotFound => return Ok(None),
         opened => opened?,
     };
     if opened.len != len {
-        return Ok(Some(Sum { bytes: opened.len, crc: 0, hash: None }));
+        return Ok(Some(FileSum { bytes: opened.len, crc: 0, hash: None }));
     }
-    let mut summing = Summing::default();
+    let mut summing = SumBuilder::default();
     read_through(source, &opened, tick, &mut |block, tick| {
         summing.add(block);
         tick(0)
     })?;
-    Ok(Some(summing.done()))
+    Ok(Some(summing.finish()))
 }
 
 /// Callback that takes a block, and a callback for the number of bytes done.
-type Take<'a> = dyn FnMut(&[u8], &mut dyn FnMut(u64) -> Result<()>) -> Result<()> + 'a;
+type BlockSink<'a> = dyn FnMut(&[u8], &mut dyn FnMut(u64) -> Result<()>) -> Result<()> + 'a;
 
 /// Reads a file from front to back, a block at a time.
 pub(crate) fn read_through(
-    source: &dyn Source,
-    opened: &Opened<'_>,
+    source: &dyn BackupSource,
+    opened: &SourceFile<'_>,
     tick: &mut dyn FnMut(u64) -> Result<()>,
-    take: &mut Take<'_>,
+    take: &mut BlockSink<'_>,
 ) -> Result<()> {
     let mut block = vec![0; opened.block_bytes.min(opened.len) as usize];
     let mut at = 0;
     while at < opened.len {
         let count = opened.block_bytes.min(opened.len - at) as usize;
-        patiently(source, tick, |_| (opened.read_at)(&mut block[..count], at))?;
+        with_retries(source, tick, |_| (opened.read_at)(&mut block[..count], at))?;
         take(&block[..count], tick)?;
         at += count as u64;
     }
@@ -141,12 +141,12 @@ pub(crate) fn read_through(
 }
 
 /// Reads a small file as a whole. Fails with [`Kind::Damaged`] if it is larger than `bytes_max`.
-pub(crate) fn read_whole(source: &dyn Source, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
+pub(crate) fn read_whole(source: &dyn BackupSource, name: &str, bytes_max: u64) -> Result<Vec<u8>> {
     let mut ignore = |_| Ok(());
-    let opened = patiently(source, &mut ignore, |_| source.open(name))?;
+    let opened = with_retries(source, &mut ignore, |_| source.open(name))?;
     if opened.len > bytes_max {
         return Err(Error::damaged(format!("a file of {} bytes is no such file", opened.len))
-            .with("file", source.named(name)));
+            .with("file", source.display_name(name)));
     }
     let mut bytes = Vec::with_capacity(opened.len as usize);
     read_through(source, &opened, &mut ignore, &mut |block, _| {
@@ -158,14 +158,14 @@ pub(crate) fn read_whole(source: &dyn Source, name: &str, bytes_max: u64) -> Res
 
 /// A folder of this machine.
 #[derive(Clone, Debug)]
-pub struct Folder {
+pub struct LocalFolder {
     env: Env,
     dir: PathBuf,
 }
 
-impl Folder {
-    pub fn new(env: &Env, dir: &Path) -> Folder {
-        Folder { env: env.clone(), dir: dir.to_owned() }
+impl LocalFolder {
+    pub fn new(env: &Env, dir: &Path) -> LocalFolder {
+        LocalFolder { env: env.clone(), dir: dir.to_owned() }
     }
 
     fn below(&self, name: &str) -> PathBuf {
@@ -173,12 +173,12 @@ impl Folder {
     }
 }
 
-impl Source for Folder {
-    fn named(&self, name: &str) -> String {
+impl BackupSource for LocalFolder {
+    fn display_name(&self, name: &str) -> String {
         self.below(name).display().to_string()
     }
 
-    fn open(&self, name: &str) -> Result<Opened<'_>> {
+    fn open(&self, name: &str) -> Result<SourceFile<'_>> {
         let path = self.below(name);
         let opening = |e: std::io::Error| match e.kind() {
             std::io::ErrorKind::NotFound => {
@@ -196,14 +196,14 @@ impl Source for Folder {
                 _ => Error::io(format!("reading {}", path.display()), e),
             })
         };
-        Ok(Opened { len, block_bytes: super::copy::BLOCK_BYTES, read_at: Box::new(read_at) })
+        Ok(SourceFile { len, block_bytes: super::copy::BLOCK_BYTES, read_at: Box::new(read_at) })
     }
 
     fn is_begun(&self) -> Result<bool> {
         let tables = self.dir.join("tables");
         let is_there = self.env.disk.exists(&tables);
         let is_there = is_there.map_err(|e| Error::io(format!("looking for {}", tables.display()), e))?;
-        Ok(is_there && !crate::manifest::is_there(&self.env, &self.dir))
+        Ok(is_there && !crate::manifest::exists(&self.env, &self.dir))
     }
 
     fn list(&self, dir: &str) -> Result<Vec<Entry>> {

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use sim::{Rng, SimEnv};
 use types::{Kind, RowId, Value};
 
-use super::simulated::{DIR, Run, State, check, options};
-use crate::{Engine, Root};
+use super::simulated::{DIR, SimulatedRun, State, check, options};
+use crate::{DatabaseRoot, Engine};
 
 /// The last lsn that something on the disk proves to be durable: a manifest, or a later frame. Frames after it are those of
 /// the last sync, for which nothing vouches yet: damage there looks like a torn tail.
@@ -28,12 +28,12 @@ fn flipped(seed: u64, picks: impl Fn(&str) -> bool) {
     let mut rng = Rng::new(seed);
     let machine = SimEnv::new(seed);
     let engine = Engine::open_stepped(machine.env(), Path::new(DIR), options()).unwrap();
-    let mut run = Run::new(engine, 0, State::new());
+    let mut run = SimulatedRun::new(engine, 0, State::new());
     for _ in 0..400 {
         run.step(&mut rng);
     }
     let acknowledged = run.acknowledged.load(Ordering::Relaxed);
-    let Run { engine, states, held, .. } = run;
+    let SimulatedRun { engine, states, held, .. } = run;
     drop((engine, held));
     let machine = machine.kill();
     let proven = proven(&machine);
@@ -70,7 +70,7 @@ fn flipped(seed: u64, picks: impl Fn(&str) -> bool) {
 }
 
 /// Checks that readable rows are right, and that unreadable ones are reported as damaged.
-fn check_part(root: &Root, states: &[State], what: &str) {
+fn check_part(root: &DatabaseRoot, states: &[State], what: &str) {
     let Some(state) = states.get(root.lsn().0 as usize) else { return };
     for table in root.tables() {
         let Some(model) = state.get(table.def().name.strip_prefix("main.").unwrap()) else { continue };

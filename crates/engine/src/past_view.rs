@@ -12,7 +12,7 @@ use crate::view::View;
 
 /// The earliest point at which a table can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PastReach {
+pub struct PastExtent {
     pub lsn: Lsn,
     /// Time of that commit, if it is still known.
     pub time: Option<Micros>,
@@ -46,29 +46,30 @@ impl View {
 
     /// The lsn at which this view reads, if it is a view of the past.
     pub fn as_of(&self) -> Option<Lsn> {
-        self.then()
+        self.past_lsn()
     }
 
     /// Returns the earliest point at which a table of this view can be read.
-    pub fn past_reach(&self, table: &Snapshot) -> PastReach {
+    pub fn past_extent(&self, table: &Snapshot) -> PastExtent {
         let lsn = table.past_floor();
-        PastReach { lsn, time: self.root().times.of(lsn), bytes: table.past_bytes() }
+        PastExtent { lsn, time: self.root().times.of(lsn), bytes: table.past_bytes() }
     }
 
-    pub(crate) fn tables_then(&self, lsn: Lsn) -> Vec<Arc<Snapshot>> {
-        let mut tables: Vec<_> = self.seen_then(lsn).filter_map(|table| table.at(lsn).ok()).collect();
+    pub(crate) fn tables_at(&self, lsn: Lsn) -> Vec<Arc<Snapshot>> {
+        let mut tables: Vec<_> = self.visible_at(lsn).filter_map(|table| table.at(lsn).ok()).collect();
         tables.sort_by(|a, b| a.def().name.cmp(&b.def().name));
         tables
     }
 
     /// Returns the table that had this full name: the exact one, or the only one that differs by case.
-    pub(crate) fn table_then(&self, full_name: &str, lsn: Lsn) -> Result<Arc<Snapshot>> {
-        let names = || self.seen_then(lsn).map(|table| table.def_at(lsn).name.as_str());
-        let Some(table) = name::resolve(full_name, names()).and_then(|at| self.seen_then(lsn).nth(at)) else {
-            return Err(self.missing_then(full_name, lsn));
+    pub(crate) fn table_at(&self, full_name: &str, lsn: Lsn) -> Result<Arc<Snapshot>> {
+        let names = || self.visible_at(lsn).map(|table| table.def_at(lsn).name.as_str());
+        let Some(table) = name::resolve(full_name, names()).and_then(|at| self.visible_at(lsn).nth(at))
+        else {
+            return Err(self.missing_at(full_name, lsn));
         };
         if lsn < table.past_floor() {
-            let reach = self.past_reach(table);
+            let reach = self.past_extent(table);
             let when = reach.time.map_or_else(String::new, |time| format!(" ({})", text(time)));
             return Err(Error::not_found(format!(
                 "`{}` can be read back to lsn {}{when}, not at lsn {lsn}",
@@ -80,14 +81,14 @@ impl View {
         table.at(lsn)
     }
 
-    fn seen_then(&self, lsn: Lsn) -> impl Iterator<Item = &Arc<Snapshot>> {
+    fn visible_at(&self, lsn: Lsn) -> impl Iterator<Item = &Arc<Snapshot>> {
         let seen = move |table: &&Arc<Snapshot>| {
             table.created() <= lsn && self.sees(table.def()) && self.sees(table.def_at(lsn))
         };
         self.root().tables().filter(seen)
     }
 
-    fn missing_then(&self, full_name: &str, lsn: Lsn) -> Error {
+    fn missing_at(&self, full_name: &str, lsn: Lsn) -> Error {
         let seen = |def: &types::TableDef| self.sees(def);
         let short = name::printable(name::short_table_name(full_name));
         match self.root().table(full_name).filter(|table| self.sees(table.def())) {

@@ -10,9 +10,9 @@ use types::{Kind, Principal, RowId};
 use vfs::Env;
 
 use super::support::{batch, by_id, contents, keyed, plain};
-use crate::{Committed, Engine, Mode, Op, Options, Remember, Step, Transaction, remember};
+use crate::{Committed, Engine, IdempotentRequest, Mode, Op, Options, Step, Transaction, remember};
 
-type Told = Vec<(u64, types::Result<Committed>)>;
+type Answers = Vec<(u64, types::Result<Committed>)>;
 
 fn key(number: u64) -> [u8; 16] {
     let mut key = [7; 16];
@@ -22,7 +22,7 @@ fn key(number: u64) -> [u8; 16] {
 
 fn request(number: u64, table: &str, rows: &[(i64, i64)], mode: Mode) -> Transaction {
     let note = number.is_multiple_of(2).then(|| format!("note {number}"));
-    Transaction::insert(table, batch(rows), mode).remember(Remember {
+    Transaction::insert(table, batch(rows), mode).remember(IdempotentRequest {
         key: key(number),
         request: number,
         tables: vec![format!("main.{table}")],
@@ -41,7 +41,8 @@ fn submit_open(
     let op = Op::Insert { table: "t".into(), batch: batch(rows), mode: Mode::Append };
     let written = transaction.apply(vec![op]).unwrap()[0];
     let note = format!("{} {}", written.first_row.unwrap(), written.last_row.unwrap());
-    let remember = Remember { key: key(number), request: number, tables: Vec::new(), note: Some(note) };
+    let remember =
+        IdempotentRequest { key: key(number), request: number, tables: Vec::new(), note: Some(note) };
     transaction.submit_commit(Some(remember), |result| done(result.map(|outcome| outcome.committed)));
 }
 
@@ -50,7 +51,7 @@ fn is_open(number: u64) -> bool {
 }
 
 fn is_repeated(error: &types::Error) -> bool {
-    error.kind() == Kind::Conflict && error.context().iter().any(|(key, _)| *key == remember::REPEATED)
+    error.kind() == Kind::Conflict && error.context().iter().any(|(key, _)| *key == idempotency::REPEATED)
 }
 
 fn create(engine: &Engine, def: types::TableDef) {
@@ -66,7 +67,7 @@ fn a_request_that_comes_again_is_refused_and_its_answer_is_that_of_the_first_tim
     create(&engine, plain("t"));
     create(&engine, keyed("k"));
     let local = Principal::local();
-    assert_eq!(engine.remembered(&key(1)).unwrap(), None);
+    assert_eq!(engine.recorded_request(&key(1)).unwrap(), None);
 
     let first = engine.commit(&local, request(1, "t", &[(1, 1), (2, 2)], Mode::Append)).unwrap();
     let upsert = engine.commit(&local, request(2, "k", &[(5, 1)], Mode::Append)).unwrap();
@@ -75,7 +76,7 @@ fn a_request_that_comes_again_is_refused_and_its_answer_is_that_of_the_first_tim
         for (number, committed) in [(1, first), (2, upsert), (3, replaced)] {
             let again = engine.commit(&local, request(number, "t", &[(9, 9)], Mode::Append)).unwrap_err();
             assert!(is_repeated(&again), "{again}");
-            let known = engine.remembered(&key(number)).unwrap().unwrap();
+            let known = engine.recorded_request(&key(number)).unwrap().unwrap();
             assert_eq!(known.committed, committed, "request {number}");
             assert_eq!(known.request, number);
             assert_eq!(known.note, number.is_multiple_of(2).then(|| format!("note {number}")));
@@ -83,8 +84,8 @@ fn a_request_that_comes_again_is_refused_and_its_answer_is_that_of_the_first_tim
         let root = engine.root();
         assert_eq!(by_id(root.table("main.t").unwrap()), [(1, 1), (2, 2)].into());
         assert_eq!(by_id(root.table("main.k").unwrap()), [(5, 2)].into());
-        assert_eq!(engine.memory().unwrap().requests, 3);
-        assert_eq!(engine.memory().unwrap().oldest, Some(first.time));
+        assert_eq!(engine.idempotency_stats().unwrap().requests, 3);
+        assert_eq!(engine.idempotency_stats().unwrap().oldest, Some(first.time));
     };
     check(&engine);
     assert_eq!((replaced.count, replaced.deleted), (1, 1));
@@ -95,7 +96,7 @@ fn a_request_that_comes_again_is_refused_and_its_answer_is_that_of_the_first_tim
     // A refused request is not remembered, so that it may be sent again once it fits.
     let refused = engine.commit(&local, request(4, "k", &[(5, 7)], Mode::Append)).unwrap_err();
     assert_eq!(refused.kind(), Kind::Exists);
-    assert_eq!(engine.remembered(&key(4)).unwrap(), None);
+    assert_eq!(engine.recorded_request(&key(4)).unwrap(), None);
 
     engine.close().unwrap();
     drop(engine);
@@ -138,7 +139,7 @@ fn of_equal_requests_that_come_at_once_one_is_committed() {
     let committed = committed.into_inner().unwrap();
     assert_eq!(committed.len() as u64, KEYS);
     for (number, done) in committed {
-        assert_eq!(engine.remembered(&key(number)).unwrap().unwrap().committed, done);
+        assert_eq!(engine.recorded_request(&key(number)).unwrap().unwrap().committed, done);
     }
     assert_eq!(engine.root().table("main.t").unwrap().rows(), 2 * KEYS);
 }
@@ -182,7 +183,7 @@ fn requests_are_committed_once_across_crashes() {
             let Ok(engine) = Engine::open_stepped(machine.env(), Path::new("db"), options()) else {
                 continue;
             };
-            let told = Arc::<Mutex<Told>>::default();
+            let answers_so_far = Arc::<Mutex<Answers>>::default();
             let create = Transaction::new(vec![Op::CreateTable { def: plain("t"), if_absent: true }]);
             engine.submit(&Principal::local(), create, |_| ());
             settle(&engine, &machine);
@@ -195,8 +196,8 @@ fn requests_are_committed_once_across_crashes() {
                     let number = if next > 0 && rng.below(2) == 0 { rng.below(next) } else { next };
                     next = next.max(number + 1);
                     let rows = [(number as i64, seed as i64), (number as i64 + 10_000, 1)];
-                    let told = told.clone();
-                    let done = move |result| told.lock().unwrap().push((number, result));
+                    let answers_so_far = answers_so_far.clone();
+                    let done = move |result| answers_so_far.lock().unwrap().push((number, result));
                     if is_open(number) {
                         submit_open(&engine, number, &rows, done);
                     } else {
@@ -208,7 +209,7 @@ fn requests_are_committed_once_across_crashes() {
                 }
                 settle(&engine, &machine);
             }
-            for (number, result) in told.lock().unwrap().drain(..) {
+            for (number, result) in answers_so_far.lock().unwrap().drain(..) {
                 match result {
                     Ok(done) => {
                         assert_eq!(
@@ -245,7 +246,7 @@ fn check(engine: &Engine, next: u64, answers: &BTreeMap<u64, Committed>) {
             .filter(|(_, (id, _))| *id == number as i64 || *id == number as i64 + 10_000)
             .map(|(row, _)| *row)
             .collect();
-        match engine.remembered(&key(number)).unwrap() {
+        match engine.recorded_request(&key(number)).unwrap() {
             None => {
                 assert_eq!(of_request, [], "rows of request {number}, which is not remembered");
                 assert_eq!(answers.get(&number), None, "request {number} was acknowledged and is forgotten");
@@ -281,7 +282,7 @@ fn a_transaction_that_was_open_is_remembered_with_where_its_rows_lie() {
     let local = Principal::local();
     let remember = |number| {
         let note = Some("a\nb".into());
-        Some(Remember { key: key(number), request: number, tables: Vec::new(), note })
+        Some(IdempotentRequest { key: key(number), request: number, tables: Vec::new(), note })
     };
     let insert = |table: &str, rows: &[(i64, i64)]| Op::Insert {
         table: table.into(),
@@ -312,13 +313,13 @@ fn a_transaction_that_was_open_is_remembered_with_where_its_rows_lie() {
     // A transaction without changes is not remembered.
     let idle = engine.begin(&local).unwrap();
     commit(&idle, 2).unwrap();
-    assert_eq!(engine.remembered(&key(2)).unwrap(), None);
+    assert_eq!(engine.recorded_request(&key(2)).unwrap(), None);
 
     let check = |engine: &Engine| {
-        let known = engine.remembered(&key(1)).unwrap().unwrap();
+        let known = engine.recorded_request(&key(1)).unwrap().unwrap();
         let (outcome, note) = known.outcome().unwrap();
         assert_eq!((outcome.committed, note), (first.committed, "a\nb"));
-        let rows = |written: &crate::Written| {
+        let rows = |written: &crate::WrittenRows| {
             let (of, last) = (written.first_row.unwrap(), written.last_row.unwrap());
             let now = outcome.rows(written.table, of, last);
             assert_eq!(now, first.rows(written.table, of, last));
@@ -355,13 +356,14 @@ fn requests_are_forgotten_after_their_time_and_beyond_their_number_oldest_first(
     // Old requests are looked for once a minute.
     machine.clock.advance(Duration::from_secs(60));
     settle(&engine, &machine);
-    let kept = || (0..25).filter(|n| engine.remembered(&key(*n)).unwrap().is_some()).collect::<Vec<u64>>();
+    let kept =
+        || (0..25).filter(|n| engine.recorded_request(&key(*n)).unwrap().is_some()).collect::<Vec<u64>>();
     assert_eq!(kept(), (15..25).collect::<Vec<_>>());
     // Request 20 came 600 s before.
     machine.clock.advance(Duration::from_secs(600 - 60 - 5 * 20));
     settle(&engine, &machine);
     assert_eq!(kept(), (20..25).collect::<Vec<_>>());
-    assert_eq!(engine.memory().unwrap().requests, 5);
+    assert_eq!(engine.idempotency_stats().unwrap().requests, 5);
     // It was forgotten, so it counts as new.
     submit(request(3, "t", &[(3, 0)], Mode::Append));
     settle(&engine, &machine);
@@ -385,7 +387,7 @@ fn there_are_never_many_more_requests_than_are_to_be_remembered() {
         super::support::settle(&engine);
         machine.clock.advance(Duration::from_millis(1));
         // A hundredth more may be there, and those that came just after the last check.
-        let requests = engine.memory().unwrap().requests;
+        let requests = engine.idempotency_stats().unwrap().requests;
         assert!(requests <= 1_000 + 10 + 25, "{requests} after {number}");
     }
     // There is no commit for each surplus request.
@@ -405,7 +407,7 @@ fn what_is_too_much_to_remember_goes_at_once() {
     for number in 0..300 {
         engine.commit(&Principal::local(), request(number, "t", &[(1, 1)], Mode::Append)).unwrap();
     }
-    while engine.memory().unwrap().requests > 101 {
+    while engine.idempotency_stats().unwrap().requests > 101 {
         std::thread::yield_now();
     }
     assert!(started.elapsed() < Duration::from_secs(40), "as late as the next look without a reason");
@@ -427,7 +429,7 @@ fn a_request_counts_as_long_as_its_table_is_there() {
         let op = Op::DropTable { table: table.into(), if_exists: false };
         engine.commit(&local, Transaction::new(vec![op])).unwrap();
     };
-    let known = |number| engine.remembered(&key(number)).unwrap().map(|known| known.committed);
+    let known = |number| engine.recorded_request(&key(number)).unwrap().map(|known| known.committed);
     // The request itself creates the table, whose id it does not know.
     let make = || {
         let mut first = request(1, "t", &[(1, 1)], Mode::Append);
@@ -445,7 +447,7 @@ fn a_request_counts_as_long_as_its_table_is_there() {
     assert_eq!(known(1), None, "there is no such table");
     let second = make().unwrap();
     assert_eq!(known(1), Some(second), "it took the place of the first");
-    assert_eq!(engine.memory().unwrap().requests, 1);
+    assert_eq!(engine.idempotency_stats().unwrap().requests, 1);
     let again = engine.commit(&local, request(1, "t", &[(1, 1)], Mode::Append)).unwrap_err();
     assert!(is_repeated(&again), "{again}");
     drop_table("t");
@@ -462,7 +464,7 @@ fn a_request_counts_as_long_as_its_table_is_there() {
         let keys = vec![vec![types::Value::Int64(number as i64)]];
         transaction.apply(vec![Op::DeleteKeys { table: "k".into(), keys }]).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
-        let remember = Remember { key: key(number), request: 2, tables: Vec::new(), note: None };
+        let remember = IdempotentRequest { key: key(number), request: 2, tables: Vec::new(), note: None };
         transaction.submit_commit(Some(remember), move |result| sender.send(result).unwrap());
         receiver.recv().unwrap().unwrap().committed
     };
@@ -475,7 +477,7 @@ fn a_request_counts_as_long_as_its_table_is_there() {
     engine.commit(&local, both.clone()).unwrap();
     drop_table("k");
     assert_eq!(known(2), None);
-    let partly = engine.remembered(&key(4)).unwrap_err();
+    let partly = engine.recorded_request(&key(4)).unwrap_err();
     assert_eq!(partly.kind(), Kind::Conflict);
     assert!(!is_repeated(&partly) && partly.to_string().contains("(table k)"), "{partly}");
     assert!(is_repeated(&engine.commit(&local, both).unwrap_err()));
@@ -483,8 +485,8 @@ fn a_request_counts_as_long_as_its_table_is_there() {
     engine.close().unwrap();
     drop(engine);
     let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
-    assert_eq!(engine.remembered(&key(1)).unwrap().unwrap().committed, third);
-    assert_eq!(engine.remembered(&key(2)).unwrap(), None);
+    assert_eq!(engine.recorded_request(&key(1)).unwrap().unwrap().committed, third);
+    assert_eq!(engine.recorded_request(&key(2)).unwrap(), None);
 }
 
 /// A directory of an earlier version, whose requests did not name their tables.
@@ -495,7 +497,7 @@ fn requests_that_an_earlier_version_remembered_still_count() {
     let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
     let local = Principal::local();
     create(&engine, plain("t"));
-    let mut def = types::TableDef::new(types::TableId(0), remember::TABLE);
+    let mut def = types::TableDef::new(types::TableId(0), idempotency::TABLE);
     let numbers = ["request", "lsn", "first_row", "last_row", "count", "deleted"];
     def.add_column("key", &types::DataType::Binary, false, None).unwrap();
     for name in numbers {
@@ -516,12 +518,12 @@ fn requests_that_an_earlier_version_remembered_still_count() {
     );
     let ops = vec![
         Op::CreateTable { def, if_absent: false },
-        Op::Insert { table: remember::TABLE.into(), batch: row.unwrap(), mode: Mode::Append },
+        Op::Insert { table: idempotency::TABLE.into(), batch: row.unwrap(), mode: Mode::Append },
     ];
     engine.commit(&local, Transaction::new(ops).internal()).unwrap();
 
     let check = |engine: &Engine| {
-        assert_eq!(engine.remembered(&key(1)).unwrap().unwrap().request, 1);
+        assert_eq!(engine.recorded_request(&key(1)).unwrap().unwrap().request, 1);
         let again = engine.commit(&local, request(1, "t", &[(1, 1)], Mode::Append)).unwrap_err();
         assert!(is_repeated(&again), "{again}");
     };
@@ -540,9 +542,9 @@ fn requests_that_an_earlier_version_remembered_still_count() {
     drop(engine);
     let engine = Engine::open(Env::real(), dir.path(), Options::default()).unwrap();
     check(&engine);
-    assert_eq!(engine.memory().unwrap().requests, 7);
+    assert_eq!(engine.idempotency_stats().unwrap().requests, 7);
     let op = Op::DropTable { table: "t".into(), if_exists: false };
     engine.commit(&local, Transaction::new(vec![op])).unwrap();
-    assert!(engine.remembered(&key(1)).unwrap().is_some(), "it is not known which table that was for");
-    assert!((2..8).all(|number| engine.remembered(&key(number)).unwrap().is_none()));
+    assert!(engine.recorded_request(&key(1)).unwrap().is_some(), "it is not known which table that was for");
+    assert!((2..8).all(|number| engine.recorded_request(&key(number)).unwrap().is_none()));
 }
