@@ -231,7 +231,7 @@ fn check_folder(env: &Env, data: &Path, dir: &Path) -> Result<()> {
             .hint("name a folder elsewhere, on another disk at best"));
     }
     if env.disk.list(dir).is_err_and(|error| error.kind() == std::io::ErrorKind::NotADirectory) {
-        return Err(Error::invalid("the archive of the log is to be a folder, and this is a file")
+        return Err(Error::invalid("the archive of the log must be a folder, and this is a file")
             .with("archive", dir.display()));
     }
     Ok(())
@@ -379,7 +379,7 @@ fn send(store: &dyn BackupStore, name: &str, piece: &ArchivePiece) -> Result<()>
         return Ok(());
     }
     let source =
-        std::io::Error::new(std::io::ErrorKind::InvalidData, "what is read back is not what was sent");
+        std::io::Error::new(std::io::ErrorKind::InvalidData, "the bytes read back differ from those sent");
     Err(Error::io(format!("archiving {}", store.display_name(name)), source).hint(goes_on))
 }
 
@@ -436,9 +436,9 @@ fn archive_id(env: &Env, data: &Path) -> Result<u64> {
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_at(&mut bytes, 0).map_err(failed)?;
         return std::str::from_utf8(&bytes).ok().and_then(decode_id).ok_or_else(|| {
-            Error::new(Kind::Damaged, "the archive id is not what was written").with("file", path.display()).hint(
+            Error::new(Kind::Damaged, "the archive id is damaged").with("file", path.display()).hint(
                 "write the name of this database's folder in the archive into it, as its only line; or \
-                       remove it: an archive is begun anew then, and a new backup is needed",
+                       remove it: a new archive then begins, and a new backup is needed",
             )
         });
     }

@@ -203,7 +203,7 @@ pub(crate) fn check_room(shared: &Shared) -> Result<()> {
         Ok(free) if free < wanted => Err(Error::new(
             Kind::DiskFull,
             format!(
-                "{} MiB of the disk are free; what is made beside the rows goes on from {} MiB on",
+                "{} MiB of the disk are free; indexes and other derived data are built again from {} MiB on",
                 free >> 20,
                 wanted >> 20
             ),
@@ -414,7 +414,7 @@ fn run(shared: &Arc<Shared>, task: BackgroundTask) -> Result<()> {
                 // Logged once, although it is retried again and again.
                 if background.removal_errors.insert(pair, error.clone()).is_none() {
                     let (table, of) = (output.table, pair.1);
-                    tracing::warn!(%table, materializer = of, %error, "what was derived of a table that is not followed any more is still there");
+                    tracing::warn!(%table, materializer = of, %error, "derived data of a table that is no longer followed could not be removed");
                 }
                 background.obsolete_outputs.push(output);
             } else {

@@ -296,7 +296,7 @@ fn evicted_rows_line(table: &Snapshot) -> String {
     let (rows, _) = table.evicted();
     let place = table.lake_place().unwrap_or_else(|| "a lake that is not open".into());
     format!(
-        "table {}: {rows} rows up to row id {} are in the lake alone: {place}\n",
+        "table {}: {rows} rows up to row id {} are only in the lake: {place}\n",
         types::name::short_table_name(&table.def().name),
         table.hot_from().0 - 1
     )
@@ -337,7 +337,7 @@ fn check_source(
     held.segment.mark_for_rewrite();
     shared.wake_background();
     Err(found.hint(
-        "no rows are lost: that file is being made anew out of them, in the background; take the backup again in a moment",
+        "no rows are lost: that file is being rebuilt from them in the background; take the backup again in a moment",
     ))
 }
 

@@ -42,7 +42,7 @@ pub fn check(full_name: &str, def: Option<&TableDef>) -> Result<()> {
     }
     let named = name::full_table_name(&table_of(full_name)).and_then(|name| name::check_new_table(&name));
     named.map_err(|error| {
-        Error::invalid(format!("bad rows have no place: {}", error.message()))
+        Error::invalid(format!("bad rows cannot be kept: {}", error.message()))
             .with("table", name::short_table_name(&table_of(full_name)))
             .hint("choose a shorter name for the table")
     })
@@ -112,7 +112,7 @@ fn check_columns(def: &TableDef) -> Result<()> {
     }
     let columns: Vec<String> =
         COLUMNS.iter().map(|(column, data_type)| format!("`{column}` {data_type}")).collect();
-    Err(Error::new(Kind::Schema, "bad rows would go to a table that is there and is made for something else")
+    Err(Error::new(Kind::Schema, "the table for bad rows exists and was made for something else")
         .with("table", name::short_table_name(&def.name))
         .hint(format!(
             "rename it; bad rows need a table without a key, with the columns {}",

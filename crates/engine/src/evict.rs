@@ -156,7 +156,7 @@ pub(crate) fn run(shared: &Arc<Shared>, task: EvictTask, running: RunningJob) ->
         }
         Err(error) => {
             if error.kind() != Kind::Closed {
-                tracing::warn!(table = %task.snapshot.def().name, segment = %task.segment.id(), %error, "a segment stays here that the lake should have");
+                tracing::warn!(table = %task.snapshot.def().name, segment = %task.segment.id(), %error, "a segment that the lake should have was not evicted");
             }
             running.end(error.kind() != Kind::Closed);
             Err(error)
@@ -193,10 +193,10 @@ pub(crate) fn forget_bounds(
     let root = shared.root.load();
     let segment = snapshot.segments().find(|segment| segment.id() == input);
     let segment =
-        segment.ok_or_else(|| Error::internal("a segment was to forget bounds that is not there"))?;
+        segment.ok_or_else(|| Error::internal("the segment whose bounds are to be dropped is missing"))?;
     let landed = segment.landed()?;
     let Some((materializer, position)) = passed(shared, &root, snapshot) else {
-        return Err(Error::new(Kind::Busy, "where the lake stands is not known yet"));
+        return Err(Error::new(Kind::Busy, "the position of the lake is not known yet"));
     };
     let dir = background::make_table_dir(shared, def.id)?;
     let id = shared.take_segment_id();

@@ -212,7 +212,7 @@ pub(crate) fn prepare(root: &DatabaseRoot, remember: &IdempotentRequest) -> Resu
     let row = RecordBatch::try_from_iter_with_nullable(
         columns.into_iter().map(|(name, values)| (name, values, matches!(name, NOTE | TABLES))),
     )
-    .map_err(|e| Error::internal(format!("a request that is remembered makes no row: {e}")))?;
+    .map_err(|e| Error::internal(format!("the record of a request cannot be made: {e}")))?;
     let batch = match &base {
         Some(base) if base.def().schema.version == def.schema.version => base.conform(&row)?,
         _ => table::conform(&row, &def)?,
@@ -311,7 +311,7 @@ pub(crate) fn with_outcome(
     });
     let columns = columns.collect();
     RecordBatch::try_new(schema, columns)
-        .map_err(|e| Error::internal(format!("the answer of a request makes no row: {e}")))
+        .map_err(|e| Error::internal(format!("the outcome of a request cannot be recorded: {e}")))
 }
 
 fn noted(firsts: &[(TableId, RowId)], note: &str) -> ArrayRef {
@@ -357,7 +357,7 @@ fn partly_lost(table: &str) -> Error {
         "the request was committed before; some of its tables are there as they were, and one is not",
     )
     .with("table", name::short_table_name(table))
-    .hint("what is to be written again is another request, with a key of its own")
+    .hint("send the missing rows in another request, with a key of its own")
 }
 
 /// The error for a request that was committed before, or is being committed. Its answer is in [`Engine::recorded_request`] once

@@ -144,7 +144,7 @@ impl Manifest {
         }
         let mut d = Decoder::new(bytes);
         if d.take(MAGIC.len())? != MAGIC {
-            return Err(Error::damaged("this is no manifest: it does not begin as one"));
+            return Err(Error::damaged("this is not a manifest: it does not begin like one"));
         }
         let version = d.u32()?;
         if version > VERSION {

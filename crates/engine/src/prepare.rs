@@ -411,7 +411,7 @@ impl Preparer<'_> {
         let touched = self.touch(&full_name)?;
         if touched.rows_changed && touched.def.is_checked() {
             return Err(Error::invalid(format!(
-                "a transaction may change the rows of a table with a primary key or a unique index once; `{}` comes a second time",
+                "a transaction may change the rows of a table with a primary key or a unique index only once; `{}` is changed a second time",
                 name::short_table_name(&touched.def.name)
             ))
             .hint("send the changes as one operation, or as several transactions"));

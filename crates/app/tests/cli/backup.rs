@@ -43,7 +43,7 @@ fn a_backup_of_a_busy_server_is_a_whole_directory_at_one_commit() {
     assert_eq!((&restored["lsn"], &restored["rows"]), (&taken["lsn"], &taken["rows"]));
     assert!(is_sound(&workdir, &workdir.path("again")));
     assert!(workdir.fails(&["restore", "monday", "again"]).contains("not empty"));
-    assert!(workdir.fails(&["restore", "again", "other"]).contains("is no backup"));
+    assert!(workdir.fails(&["restore", "again", "other"]).contains("is not a backup"));
 
     let count = |data: &str, statement: &str| {
         let line = workdir.ok(&["sql", "--data", data, "--json", statement]);
@@ -91,7 +91,7 @@ fn a_backup_that_is_not_what_was_written_is_not_restored() {
     assert!(!workdir.path("again").exists(), "half a directory is left");
     std::fs::write(&segment, &whole).unwrap();
     std::fs::remove_file(workdir.path("kept/BACKUP")).unwrap();
-    assert!(workdir.fails(&["restore", "kept", "again"]).contains("is no backup"));
+    assert!(workdir.fails(&["restore", "kept", "again"]).contains("is not a backup"));
 }
 
 /// Stores one row and waits until it is acknowledged.

@@ -127,7 +127,7 @@ pub(crate) fn replay(
         && at < lsn
     {
         return Err(Error::not_found(format!("the archive reaches lsn {at} only")).hint(format!(
-            "restore to lsn {at} at most; what is newer is in the log of the directory itself"
+            "restore to lsn {at} at most; newer commits are in the log of the directory itself"
         )));
     }
     seal(env, dest, replay, made, at, tick)?;

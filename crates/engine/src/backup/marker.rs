@@ -187,7 +187,7 @@ impl Marker {
             Err(error) if error.kind() == Kind::NotFound => return Err(missing(source)),
             bytes => bytes?,
         };
-        let text = std::str::from_utf8(&bytes).map_err(|_| Error::damaged(format!("{NAME} is no text")));
+        let text = std::str::from_utf8(&bytes).map_err(|_| Error::damaged(format!("{NAME} is not text")));
         text.and_then(Marker::decode).map_err(|e| e.with("file", source.display_name(NAME)))
     }
 }
@@ -197,10 +197,10 @@ fn missing(source: &dyn BackupSource) -> Error {
     let place = source.display_name("");
     match source.is_begun() {
         Ok(true) => Error::not_found(format!(
-            "{place} is no backup: one was begun there and not finished"
+            "{place} is not a backup: one was begun there and not finished"
         ))
         .hint(format!("`{NAME}` is missing, which is written last: use another backup, or take it again")),
-        _ => Error::not_found(format!("{place} is no backup"))
+        _ => Error::not_found(format!("{place} is not a backup"))
             .hint(format!("a place is one once `{NAME}` is in it, which is written last")),
     }
 }

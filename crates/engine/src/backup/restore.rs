@@ -123,7 +123,7 @@ fn check_target(marker: &Marker, from: RestoreSources<'_>, to: Option<RestorePoi
     }
     if order.is_gt() && from.archive.is_none() {
         return Err(Error::invalid(format!("the backup was taken at lsn {}, before {what}", marker.lsn))
-            .hint("name the archive of the log that holds what came after"));
+            .hint("name the archive of the log that holds the later commits"));
     }
     Ok(())
 }
@@ -233,7 +233,7 @@ fn read_lacks(source: &dyn BackupSource, marker: &Marker, listed: &ListedFile) -
     });
     match read {
         Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Damaged) => {
-            Ok(vec![format!("rows of some table are in the lake alone; which ones cannot be read: {error}")])
+            Ok(vec![format!("rows of some table are only in the lake; their list cannot be read: {error}")])
         }
         read => read,
     }
@@ -257,7 +257,7 @@ pub(super) fn check_complete(source: &dyn BackupSource, manifest: &Manifest, mar
     }
     if manifest.lsn != marker.lsn {
         return Err(Error::damaged(format!(
-            "the backup's manifest stands at lsn {}, the backup at {}",
+            "the backup's manifest is at lsn {}, the backup at {}",
             manifest.lsn, marker.lsn
         ))
         .with("backup", source.display_name("")));

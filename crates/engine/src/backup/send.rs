@@ -117,7 +117,7 @@ fn send_content(
     let marker = content.marker(shared, true, listed);
     finish(store, marker.encode().as_bytes(), tick)?;
     sweep(store, &marker.files).unwrap_or_else(|error| {
-        tracing::warn!("what earlier attempts left in {} stays there: {error}", store.display_name(""));
+        tracing::warn!("files of earlier attempts stay in {}: {error}", store.display_name(""));
     });
     Ok(SentBackup { backup: describe_marker(&marker, content.lacks()), found_files, found_bytes })
 }
@@ -173,9 +173,9 @@ impl SentFiles<'_> {
                     return Ok(());
                 }
                 let changed =
-                    io::Error::new(io::ErrorKind::InvalidData, "what is read back is not what was sent");
+                    io::Error::new(io::ErrorKind::InvalidData, "the bytes read back differ from those sent");
                 Err(Error::io(format!("sending {}", store.display_name(&name)), changed).hint(
-                    "the store, or what lies before it, does not keep what it is given: use another one",
+                    "the store, or a proxy before it, does not keep the bytes that it receives: use another one",
                 ))
             })?;
         }
@@ -240,7 +240,7 @@ fn finish(store: &dyn BackupStore, bytes: &[u8], tick: &mut dyn FnMut(u64) -> Re
     })?;
     // A wrong marker can only be reported now.
     if read_whole(store, marker::NAME, bytes.len() as u64).is_ok_and(|found| found != bytes) {
-        return Err(Error::damaged(format!("`{}` is not what was sent", marker::NAME))
+        return Err(Error::damaged(format!("`{}` differs from the bytes sent", marker::NAME))
             .with("file", store.display_name(marker::NAME))
             .hint("a restore refuses it: use another place"));
     }

@@ -145,7 +145,7 @@ pub(crate) fn read_whole(source: &dyn BackupSource, name: &str, bytes_max: u64) 
     let mut ignore = |_| Ok(());
     let opened = with_retries(source, &mut ignore, |_| source.open(name))?;
     if opened.len > bytes_max {
-        return Err(Error::damaged(format!("a file of {} bytes is no such file", opened.len))
+        return Err(Error::damaged(format!("a file of {} bytes is too large to be this file", opened.len))
             .with("file", source.display_name(name)));
     }
     let mut bytes = Vec::with_capacity(opened.len as usize);

@@ -133,12 +133,12 @@ impl Overlay {
         principal.require(Scope::Write)?;
         let what = match &op {
             Op::Insert { .. } | Op::Update { .. } | Op::Delete { .. } | Op::DeleteKeys { .. } => None,
-            Op::CreateTable { .. } => Some("a table is made"),
-            Op::DropTable { .. } => Some("a table is dropped"),
-            _ => Some("a definition or a key for the API is changed"),
+            Op::CreateTable { .. } => Some("a table can be created"),
+            Op::DropTable { .. } => Some("a table can be dropped"),
+            _ => Some("a definition or an API key can be changed"),
         };
         if let Some(what) = what {
-            return Err(Error::invalid(format!("{what} outside of transactions only"))
+            return Err(Error::invalid(format!("{what} only outside of transactions"))
                 .hint("do it before the transaction begins, or after it has ended"));
         }
         // Materializers only check definitions, and no definition changes here.
@@ -164,7 +164,7 @@ impl Overlay {
                     limits.bytes_max >> 20
                 ),
             )
-            .hint("commit what is there and go on in another transaction, or roll back"));
+            .hint("commit the writes so far and go on in another transaction, or roll back"));
         }
         match op {
             PreparedOp::Insert(insert) => self.insert(insert, time),

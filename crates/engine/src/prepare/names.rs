@@ -49,7 +49,7 @@ impl Preparer<'_> {
 fn reserved(full_name: String) -> Error {
     Error::new(
         Kind::Forbidden,
-        format!("tables of the namespace `{}` are written by Polynya alone", name::RESERVED_NAMESPACE),
+        format!("only Polynya writes tables of the namespace `{}`", name::RESERVED_NAMESPACE),
     )
     .with("table", full_name)
     .hint("choose another namespace")

@@ -95,7 +95,7 @@ pub(crate) fn claims(
 
 fn at_once(def: &TableDef, unique: &Compared) -> Error {
     Error::invalid(
-        "a unique index is not made or changed in the transaction that writes rows of its table",
+        "a unique index cannot be created or changed in the transaction that writes rows of its table",
     )
     .with("table", name::short_table_name(&def.name))
     .with("index", &unique.name)

@@ -398,7 +398,7 @@ fn a_backup_that_meets_a_damaged_key_run_has_it_made_anew() {
     assert_eq!(error.kind(), Kind::Damaged, "{said}");
     assert!(said.contains("the checksum of the key run does not match"), "{said}");
     assert!(said.contains(sidecar.to_str().unwrap()) && !said.contains(DEST), "{said}");
-    assert!(said.contains("made anew") && !said.contains("drop it"), "{said}");
+    assert!(said.contains("being rebuilt") && !said.contains("drop it"), "{said}");
     settle(&engine);
     let taken = engine.backup(Path::new(DEST), &mut |_| Ok(())).unwrap();
     assert_eq!(taken.rows, 500);

@@ -213,7 +213,7 @@ fn check_none(store: &MemoryStore, what: &str) {
     let machine = SimEnv::new(3);
     let error = restore(&machine.env(), store).expect_err(what);
     assert_eq!(error.kind(), Kind::NotFound, "{what}: {error}");
-    assert!(error.to_string().contains("is no backup"), "{what}: {error}");
+    assert!(error.to_string().contains("is not a backup"), "{what}: {error}");
     assert!(!machine.env().disk.exists(Path::new(RESTORED)).unwrap());
 }
 
@@ -423,7 +423,7 @@ fn what_does_not_arrive_as_it_was_sent_is_sent_again_and_then_told() {
     check_restored(&store, &run.states, "spoiled three times");
     let (store, outcome) = spoiled(u32::MAX);
     let error = outcome.unwrap_err();
-    assert!(error.to_string().contains("not what was sent"), "{error}");
+    assert!(error.to_string().contains("differ from those sent"), "{error}");
     check_none(&store, "spoiled always");
     // A spoiled file is not taken for a good one.
     store.trouble.lock().unwrap().spoils = 0;
@@ -486,7 +486,7 @@ fn a_place_that_holds_something_else_is_refused_untouched() {
     }
     let nothing = restore(&machine.env(), &MemoryStore::new("ours")).unwrap_err();
     assert!(
-        nothing.to_string().contains("is no backup") && !nothing.to_string().contains("begun"),
+        nothing.to_string().contains("is not a backup") && !nothing.to_string().contains("begun"),
         "{nothing}"
     );
     // The caller of this backup has gone.

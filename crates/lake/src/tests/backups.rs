@@ -193,7 +193,7 @@ fn every_backup_lists_the_evicted_rows_that_it_lacks() {
     assert!(away > 100, "{away} of {}", table.rows());
     let place = table.lake_place().unwrap();
     let needs =
-        vec![format!("table t: {away} rows up to row id {} are in the lake alone: {place}", hot_from.0 - 1)];
+        vec![format!("table t: {away} rows up to row id {} are only in the lake: {place}", hot_from.0 - 1)];
 
     let store = Arc::new(Flaky::default());
     let sent = send(&life.engine, &remote(&store, "ours")).unwrap();
@@ -253,7 +253,7 @@ fn a_backup_without_its_list_of_evicted_rows_is_restored_with_a_note() {
             backup::restore_from(&machine.env(), from, Path::new(&dest), None, &mut |_| Ok(())).unwrap();
         assert_eq!(restored.rows, life.tables().unwrap().iter().map(|table| table.rows()).sum::<u64>());
         let [lacks] = &restored.lacks[..] else { panic!("{:?}", restored.lacks) };
-        assert!(lacks.contains("which ones cannot be read"), "{lacks}");
+        assert!(lacks.contains("their list cannot be read"), "{lacks}");
     }
 }
 
