@@ -130,7 +130,7 @@ impl Context {
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.sql.brief(self.due.saturating_duration_since(Instant::now()), work).await
+        self.sql.run_brief(self.due.saturating_duration_since(Instant::now()), work).await
     }
 
     /// Runs work outside SQL on another thread.
@@ -138,7 +138,7 @@ impl Context {
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.sql.work(self.due.saturating_duration_since(Instant::now()), work).await
+        self.sql.run_blocking(self.due.saturating_duration_since(Instant::now()), work).await
     }
 }
 
@@ -270,7 +270,7 @@ impl Evaluation<'_> {
             }
             None => {
                 let rest = match &condition.consequence {
-                    Consequence::Show => "Nothing is claimed.".to_owned(),
+                    Consequence::Show => "So it is left open.".to_owned(),
                     Consequence::Ask(parts) => {
                         let asked: Vec<&str> = parts.iter().map(|part| part.text.as_str()).collect();
                         format!("So this was not asked: {}.", asked.join("; "))
@@ -279,13 +279,13 @@ impl Evaluation<'_> {
                 };
                 let space = if found.is_empty() { "" } else { " " };
                 let whether = if is_question {
-                    format!("This cannot be told from what is here: {if_text}?")
+                    format!("The data here does not answer this: {if_text}?")
                 } else {
-                    format!("Whether {if_text} cannot be told from what is here.")
+                    format!("The data here does not tell whether {if_text}.")
                 };
                 draft.texts.push(format!("{whether}{space}{found} {rest}"));
                 draft.sections.append(&mut sections);
-                skip("it cannot be told whether the condition holds", &mut draft);
+                skip("it is not known whether the condition holds", &mut draft);
             }
         }
         draft

@@ -6,7 +6,7 @@ mod wording;
 
 use datafusion::common::{Column, SchemaError};
 use datafusion::error::DataFusionError;
-use sql::names::near;
+use sql::names::similar_names;
 use types::{Error, Kind, name};
 
 /// Converts the failure of a statement to an error for the client.
@@ -78,7 +78,7 @@ fn plan(text: &str) -> Error {
 
 fn unsupported_feature(text: &str) -> Error {
     unsupported::reword(bare(text))
-        .unwrap_or_else(|| Error::invalid(format!("not there yet: {}", strip(text))))
+        .unwrap_or_else(|| Error::invalid(format!("not supported yet: {}", strip(text))))
 }
 
 /// Converts an error of a library below DataFusion, of which only the text is known.
@@ -136,7 +136,7 @@ fn no_column(field: &Column, valid: &[Column]) -> Error {
     let folded = field.name.to_lowercase();
     let same: Vec<&str> =
         valid.iter().map(|c| c.name.as_str()).filter(|name| name.to_lowercase() == folded).collect();
-    let near = near(&field.name, valid.iter().map(|c| c.name.as_str()));
+    let near = similar_names(&field.name, valid.iter().map(|c| c.name.as_str()));
     if field.relation.is_none() && !same.is_empty() {
         let quoted: Vec<String> = same.iter().map(|name| format!("\"{name}\"")).collect();
         return error.hint(format!("write it exactly: {}", quoted.join(" or ")));

@@ -3,17 +3,17 @@
 //! COPY TO writes a temporary file, makes it durable and then renames it.
 
 use query::Limits;
-use query::files::{self, Copy, Draft, Place, What, Writer};
+use query::files::{self, Copy, CopyDirection, CopyEndpoint, Draft, Writer};
 use types::{Error, Result};
 
 use crate::{Answer, Database};
 
 impl Database {
     pub(crate) async fn copy(&self, copy: &Copy) -> Result<Answer> {
-        let Place::File(path) = &copy.place else { return Err(files::no_stream()) };
-        let count = match &copy.what {
-            What::To { query } => self.copy_to(copy, path, query).await?,
-            What::From { table, columns } => self.copy_from(copy, path, table, columns)?,
+        let CopyEndpoint::File(path) = &copy.endpoint else { return Err(files::no_stream()) };
+        let count = match &copy.direction {
+            CopyDirection::To { query } => self.copy_to(copy, path, query).await?,
+            CopyDirection::From { table, columns } => self.copy_from(copy, path, table, columns)?,
         };
         Ok(Answer { batches: Vec::new(), count })
     }

@@ -110,7 +110,7 @@ impl Database {
     /// ALLOWOVERWRITE at the end of the statement; otherwise this fails with [`crate::Kind::Exists`].
     pub fn sql(&self, text: &str, params: &[Value]) -> Result<Answer> {
         self.engine.view(&self.principal)?;
-        match self.sql.get()?.lookup_here(&self.principal, text, params)? {
+        match self.sql.get()?.try_lookup(&self.principal, text, params)? {
             Some(rows) => block_on(Answer::collect(query::Answer::Rows(rows))),
             None => block_on(self.answer(text, params, true)),
         }
@@ -123,7 +123,7 @@ impl Database {
 
     /// Runs a statement. `is_planned`: it needs a plan, since it is not a lookup.
     async fn answer(&self, text: &str, params: &[Value], is_planned: bool) -> Result<Answer> {
-        if let Some(copy) = query::files::copy(text, self.sql.options.text_bytes_max)? {
+        if let Some(copy) = query::files::parse_copy(text, self.sql.options.text_bytes_max)? {
             self.engine.view(&self.principal)?;
             return match params {
                 [] => self.copy(&copy).await,
@@ -134,7 +134,7 @@ impl Database {
             return Answer::collect(self.query(text, params).await?).await;
         }
         let (sql, params) = (self.sql.get()?, params.to_vec());
-        Answer::collect(sql.run_planned(&self.principal, text, params, Limits::default()).await?).await
+        Answer::collect(sql.run_without_lookup(&self.principal, text, params, Limits::default()).await?).await
     }
 
     /// Runs one read-only statement over the snapshot of [`Database::snapshot_at`]. All tables in it are as they were at that
@@ -155,7 +155,7 @@ impl Database {
         snapshot: &crate::Snapshot,
         text: &str,
         params: &[Value],
-    ) -> Result<query::Rows> {
+    ) -> Result<query::AnswerRows> {
         let view = snapshot.view(self)?;
         self.sql.get()?.read(view, text, params.to_vec(), Limits::default()).await
     }

@@ -6,7 +6,7 @@ use arrow::array::{RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use parking_lot::Mutex;
-use polynya::Rows;
+use polynya::AnswerRows;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -17,13 +17,13 @@ use crate::wait::{self, ReadError};
 
 /// The rows of a statement, with the session whose transaction fails if reading them fails.
 pub struct StatementRows {
-    rows: Rows,
+    rows: AnswerRows,
     /// The session with the number of its transaction.
     session: Option<(Arc<Session>, u64)>,
 }
 
 impl StatementRows {
-    pub fn new(rows: Rows, session: Option<(Arc<Session>, u64)>) -> Self {
+    pub fn new(rows: AnswerRows, session: Option<(Arc<Session>, u64)>) -> Self {
         StatementRows { rows, session }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
 use parking_lot::{Mutex, MutexGuard};
-use polynya::{Database, DoneKind, Error, Reply, Rows, Value};
+use polynya::{AnswerRows, CompletionKind, Database, Error, Reply, Value};
 use pyo3::prelude::*;
 
 use crate::error::{OrRaise, database, interface};
@@ -16,7 +16,7 @@ use crate::wait;
 /// The result of a statement.
 pub enum StatementResult {
     /// Rows, with the number of their transaction.
-    Rows(Rows, Option<u64>),
+    Rows(AnswerRows, Option<u64>),
     /// The number of changed rows, for a statement that changes rows.
     Done(Option<u64>),
 }
@@ -239,7 +239,7 @@ impl State {
                 StatementResult::Rows(rows, self.is_open().then_some(self.transaction))
             }
             Reply::Done(done) => {
-                use DoneKind::{Delete, Insert, Truncate, Update};
+                use CompletionKind::{Delete, Insert, Truncate, Update};
                 let changes = matches!(done.kind, Insert | Update | Delete | Truncate);
                 self.written |= changes;
                 StatementResult::Done(changes.then_some(done.count))

@@ -5,13 +5,13 @@ use datafusion::sql::sqlparser::ast::{
     RenameTableNameKind, SqlOption, TableConstraint,
 };
 use engine::{Op, View};
-use sql::names::Written;
+use sql::names::ParsedTableName;
 use sql::not_yet;
 use sql::sql_type;
 use types::{AlterAction, Error, Kind, Result, TableDef, Value, name};
 
 use crate::ddl::{default_value, hot, layout, time_column, time_to_live, unique_index};
-use crate::planner::table;
+use crate::planner::resolve_table;
 use crate::write::column_position;
 
 /// Returns the operations of an ALTER TABLE; none if it changes nothing.
@@ -19,7 +19,7 @@ pub(crate) fn ops(alter: &AlterTable, view: &View) -> Result<Vec<Op>> {
     if alter.table_type.is_some() || alter.location.is_some() || alter.on_cluster.is_some() {
         return Err(not_yet("this form of ALTER TABLE"));
     }
-    let snapshot = match table(view, &Written::of(&alter.name)?) {
+    let snapshot = match resolve_table(view, &ParsedTableName::of(&alter.name)?) {
         Ok(snapshot) => snapshot,
         Err(error) if alter.if_exists && error.kind() == Kind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
@@ -72,7 +72,7 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<AlterA
     let column = |ident: &Ident| column_position(def, ident).map(|at| def.schema.columns[at].name.clone());
     Ok(vec![match operation {
         AlterTableOperation::AddColumn { column_position: None, column_def, if_not_exists, .. } => {
-            added(column_def, *if_not_exists)?
+            add_column(column_def, *if_not_exists)?
         }
         AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
             AlterAction::RenameColumn { from: column(old_column_name)?, to: new_column_name.value.clone() }
@@ -88,7 +88,7 @@ fn changes(operation: &AlterTableOperation, def: &TableDef) -> Result<Vec<AlterA
         }
         AlterTableOperation::RenameTable { table_name } => {
             let (RenameTableNameKind::To(to) | RenameTableNameKind::As(to)) = table_name;
-            let Written { namespace, table } = Written::of(to)?;
+            let ParsedTableName { namespace, table } = ParsedTableName::of(to)?;
             // The table stays in its namespace unless the new name has one.
             let own = || def.name.split('.').next().unwrap_or(name::DEFAULT_NAMESPACE).to_owned();
             let namespace = namespace.map_or_else(own, |(namespace, _)| namespace);
@@ -141,7 +141,7 @@ fn option(option: &SqlOption) -> Result<AlterAction> {
     }
 }
 
-fn added(column: &ColumnDef, if_absent: bool) -> Result<AlterAction> {
+fn add_column(column: &ColumnDef, if_absent: bool) -> Result<AlterAction> {
     let name = column.name.value.clone();
     let data_type =
         sql_type::from_sql(&column.data_type).map_err(|e| e.with("column", name::printable(&name)))?;

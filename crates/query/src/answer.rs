@@ -22,15 +22,15 @@ pub(crate) const WAITING_BATCHES_MAX: usize = 2;
 pub enum Answer {
     /// The rows of SELECT, EXPLAIN, SHOW and DESCRIBE, or of a change with RETURNING. In the latter case each row is a changed
     /// row, and the lsn is that of the commit.
-    Rows(Rows),
+    Rows(AnswerRows),
     /// The summary of a statement that changes something, unless it asks for rows with RETURNING.
-    Done(Done),
+    Done(Completion),
 }
 
 /// The summary of a statement that is not a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
-    pub kind: DoneKind,
+pub struct Completion {
+    pub kind: CompletionKind,
     /// Rows inserted, updated or deleted; 0 for everything else.
     pub count: u64,
     /// The lsn of the commit: a read at this lsn or later sees the change. If there was nothing to change, the lsn of the view
@@ -39,7 +39,7 @@ pub struct Done {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DoneKind {
+pub enum CompletionKind {
     CreateTable,
     AlterTable,
     CreateView,
@@ -60,28 +60,28 @@ pub enum DoneKind {
     Deallocate,
 }
 
-impl DoneKind {
+impl CompletionKind {
     /// Returns the beginning of PostgreSQL's command tag: `CREATE TABLE`, `INSERT`.
     pub fn name(self) -> &'static str {
         match self {
-            DoneKind::CreateTable => "CREATE TABLE",
-            DoneKind::AlterTable => "ALTER TABLE",
-            DoneKind::CreateView => "CREATE VIEW",
-            DoneKind::DropView => "DROP VIEW",
-            DoneKind::DropTable => "DROP TABLE",
-            DoneKind::CreateIndex => "CREATE INDEX",
-            DoneKind::DropIndex => "DROP INDEX",
-            DoneKind::Insert => "INSERT",
-            DoneKind::Update => "UPDATE",
-            DoneKind::Delete => "DELETE",
-            DoneKind::Truncate => "TRUNCATE TABLE",
-            DoneKind::Begin => "BEGIN",
-            DoneKind::Commit => "COMMIT",
-            DoneKind::Rollback => "ROLLBACK",
-            DoneKind::Savepoint => "SAVEPOINT",
-            DoneKind::Release => "RELEASE",
-            DoneKind::Prepare => "PREPARE",
-            DoneKind::Deallocate => "DEALLOCATE",
+            CompletionKind::CreateTable => "CREATE TABLE",
+            CompletionKind::AlterTable => "ALTER TABLE",
+            CompletionKind::CreateView => "CREATE VIEW",
+            CompletionKind::DropView => "DROP VIEW",
+            CompletionKind::DropTable => "DROP TABLE",
+            CompletionKind::CreateIndex => "CREATE INDEX",
+            CompletionKind::DropIndex => "DROP INDEX",
+            CompletionKind::Insert => "INSERT",
+            CompletionKind::Update => "UPDATE",
+            CompletionKind::Delete => "DELETE",
+            CompletionKind::Truncate => "TRUNCATE TABLE",
+            CompletionKind::Begin => "BEGIN",
+            CompletionKind::Commit => "COMMIT",
+            CompletionKind::Rollback => "ROLLBACK",
+            CompletionKind::Savepoint => "SAVEPOINT",
+            CompletionKind::Release => "RELEASE",
+            CompletionKind::Prepare => "PREPARE",
+            CompletionKind::Deallocate => "DEALLOCATE",
         }
     }
 }
@@ -94,16 +94,16 @@ pub struct AnswerColumn {
     pub data_type: String,
 }
 
-/// The rows of an answer, as a stream of batches of at most 8192 rows. It may be read on any runtime, or with [`Rows::next`].
-/// Dropping it cancels the statement.
+/// The rows of an answer, as a stream of batches of at most 8192 rows. It may be read on any runtime, or with
+/// [`AnswerRows::next`]. Dropping it cancels the statement.
 ///
 /// The stream ends after an error, which may follow after batches. An answer is complete only once `None` was returned.
 #[derive(Debug)]
-pub struct Rows {
+pub struct AnswerRows {
     schema: SchemaRef,
     lsn: Lsn,
     batches: mpsc::Receiver<Result<RecordBatch>>,
-    end: Arc<End>,
+    end: Arc<AnswerEnd>,
     ended: bool,
     only_records: bool,
     cancel: CancelOnDrop,
@@ -113,34 +113,39 @@ pub struct Rows {
 
 /// The end of a statement's rows. It distinguishes a complete answer from one that broke off.
 #[derive(Debug, Default)]
-pub(crate) struct End {
+pub(crate) struct AnswerEnd {
     result: OnceLock<Result<()>>,
     pub truncated: AtomicBool,
 }
 
-impl End {
+impl AnswerEnd {
     pub fn set(&self, result: Result<()>) {
         // Only the first end counts.
         let _ = self.result.set(result);
     }
 }
 
-impl Rows {
+impl AnswerRows {
     /// Makes the reader of a stream of batches. With `cancel`, dropping the reader cancels the statement.
     pub(crate) fn new(
         schema: SchemaRef,
         lsn: Lsn,
         batches: mpsc::Receiver<Result<RecordBatch>>,
-        end: Arc<End>,
+        end: Arc<AnswerEnd>,
         cancel: Option<Arc<Cancellation>>,
     ) -> Self {
         let cancel = CancelOnDrop(cancel);
-        Rows { schema, lsn, batches, end, ended: false, only_records: false, cancel, memory: None }
+        AnswerRows { schema, lsn, batches, end, ended: false, only_records: false, cancel, memory: None }
     }
 
     /// Makes an answer of a finished batch of any length, of which it returns at most `rows_max` rows. `memory` reserves the
     /// batch's bytes in the memory that all statements share.
-    pub(crate) fn whole(batch: RecordBatch, lsn: Lsn, rows_max: u64, memory: MemoryReservation) -> Self {
+    pub(crate) fn from_batch_with_limit(
+        batch: RecordBatch,
+        lsn: Lsn,
+        rows_max: u64,
+        memory: MemoryReservation,
+    ) -> Self {
         let rows = batch.num_rows().min(usize::try_from(rows_max).unwrap_or(usize::MAX));
         let pieces = rows.div_ceil(table::BATCH_ROWS);
         let (sender, batches) = mpsc::channel(pieces.max(1));
@@ -148,22 +153,22 @@ impl Rows {
             let piece = batch.slice(first, table::BATCH_ROWS.min(rows - first));
             sender.try_send(Ok(piece)).expect("the channel has room for all");
         }
-        let end = Arc::new(End::default());
+        let end = Arc::new(AnswerEnd::default());
         end.truncated.store(rows < batch.num_rows(), Ordering::Release);
         end.set(Ok(()));
-        Rows { memory: Some(memory), ..Rows::new(batch.schema(), lsn, batches, end, None) }
+        AnswerRows { memory: Some(memory), ..AnswerRows::new(batch.schema(), lsn, batches, end, None) }
     }
 
     /// Makes an answer of one finished batch of at most 8192 rows.
-    pub(crate) fn of(batch: RecordBatch, lsn: Lsn) -> Self {
+    pub(crate) fn from_batch(batch: RecordBatch, lsn: Lsn) -> Self {
         let (sender, batches) = mpsc::channel(1);
-        let end = Arc::new(End::default());
+        let end = Arc::new(AnswerEnd::default());
         end.set(Ok(()));
         let schema = batch.schema();
         if batch.num_rows() > 0 {
             sender.try_send(Ok(batch)).expect("the channel has room for one");
         }
-        Rows::new(schema, lsn, batches, end, None)
+        AnswerRows::new(schema, lsn, batches, end, None)
     }
 
     /// Returns the Arrow schema of the batches. Fields that are columns of a table carry its metadata (Arrow's extension names
@@ -200,8 +205,8 @@ impl Rows {
         self.memory.is_some()
     }
 
-    pub(crate) fn of_records(self, only_records: bool) -> Self {
-        Rows { only_records, ..self }
+    pub(crate) fn with_only_records(self, only_records: bool) -> Self {
+        AnswerRows { only_records, ..self }
     }
 
     /// Returns true if rows were left out because of [`crate::Overflow::Truncate`]. Final once the stream has ended.
@@ -223,7 +228,7 @@ impl Rows {
     }
 }
 
-impl Stream for Rows {
+impl Stream for AnswerRows {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

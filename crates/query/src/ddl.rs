@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{
     Value as SqlValue,
 };
 use dialect::values::literal;
-use sql::names::Written;
+use sql::names::ParsedTableName;
 use sql::not_yet;
 use sql::sql_type;
 use types::{DataType, Error, HotLimit, NewIndex, Result, TableDef, TableId, Value, name};
@@ -14,7 +14,7 @@ use types::{DataType, Error, HotLimit, NewIndex, Result, TableDef, TableId, Valu
 /// Returns the table definition of a CREATE TABLE; for CREATE TABLE AS, all of it but the columns.
 pub(crate) fn definition(create: &CreateTable) -> Result<TableDef> {
     refuse_what_is_missing(create)?;
-    let full_name = name::full_table_name(&Written::of(&create.name)?.text())?;
+    let full_name = name::full_table_name(&ParsedTableName::of(&create.name)?.text())?;
     let mut def = TableDef::new(TableId(0), full_name);
     let mut key: Vec<String> = Vec::new();
     let mut uniques: Vec<NewIndex> = Vec::new();
@@ -84,7 +84,7 @@ pub(crate) fn unique_index(unique: &UniqueConstraint) -> Result<NewIndex> {
 /// Returns the value of a DEFAULT clause; `None` for null.
 pub(crate) fn default_value(expr: &Expr, data_type: &DataType, column: &str) -> Result<Option<Value>> {
     let value = literal::value(expr, data_type, &[]).ok_or_else(|| {
-        Error::invalid(format!("DEFAULT {expr} is not there yet")).hint("a default is a literal")
+        Error::invalid(format!("DEFAULT {expr} is not supported yet")).hint("a default is a literal")
     })?;
     let value = value.map_err(|e| e.with("column", name::printable(column)))?;
     Ok(Some(value).filter(|value| *value != Value::Null))
@@ -99,7 +99,9 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
     };
     for option in given {
         let SqlOption::KeyValue { key, value } = option else {
-            return Err(Error::invalid(format!("`{option}` is no option")).hint("write WITH (name = value)"));
+            return Err(
+                Error::invalid(format!("`{option}` is not an option")).hint("write WITH (name = value)")
+            );
         };
         let wrong =
             |expected: &str| Error::invalid(format!("{expected} is expected for `{key}`, {value} was given"));
@@ -130,8 +132,11 @@ pub(crate) fn options(given: &CreateTableOptions, def: &mut TableDef) -> Result<
             "partition_by" => def.set_partition_by(&layout("partition_by", value)?)?,
             "sort_by" => def.set_sort_by(&layout("sort_by", value)?)?,
             other => {
-                return Err(Error::invalid(format!("`{}` is no option of a table", name::printable(other)))
-                    .hint("options are hot, ttl, time, lake, partition_by and sort_by"));
+                return Err(Error::invalid(format!(
+                    "`{}` is not an option of a table",
+                    name::printable(other)
+                ))
+                .hint("options are hot, ttl, time, lake, partition_by and sort_by"));
             }
         }
     }
@@ -259,7 +264,7 @@ fn refuse_what_is_missing(create: &CreateTable) -> Result<()> {
 }
 
 /// Returns the index of a CREATE INDEX, and its table.
-pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
+pub(crate) fn index(create: &CreateIndex) -> Result<(ParsedTableName, NewIndex)> {
     let missing = [
         (!create.include.is_empty(), "INCLUDE"),
         (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
@@ -276,7 +281,7 @@ pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
         None | Some(IndexType::BTree) => "column".to_owned(),
         Some(other) => {
             return Err(Error::invalid(format!(
-                "there are no {other} indexes; one of columns finds single values and ranges"
+                "there are no {other} indexes; a column index finds single values and ranges"
             ))
             .hint(example));
         }
@@ -298,7 +303,8 @@ pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
     }
     let mut options = Vec::with_capacity(create.with.len());
     for option in &create.with {
-        let wrong = || Error::invalid(format!("`{option}` is no option")).hint("write WITH (name = 'value')");
+        let wrong =
+            || Error::invalid(format!("`{option}` is not an option")).hint("write WITH (name = 'value')");
         let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = option else { return Err(wrong()) };
         let Expr::Identifier(key) = left.as_ref() else { return Err(wrong()) };
         let value = match right.as_ref() {
@@ -316,7 +322,7 @@ pub(crate) fn index(create: &CreateIndex) -> Result<(Written, NewIndex)> {
         Some(_) => return Err(Error::invalid("the name of an index has one part")),
     };
     Ok((
-        Written::of(&create.table_name)?,
+        ParsedTableName::of(&create.table_name)?,
         NewIndex { name: index_name, kind, columns, options, unique: create.unique },
     ))
 }
@@ -393,7 +399,7 @@ mod tests {
             "create table t (x int default random())",
         ] {
             let error = def(text).unwrap_err();
-            assert!(error.message().contains("not there yet"), "{text}: {error}");
+            assert!(error.message().contains("not supported yet"), "{text}: {error}");
         }
     }
 }

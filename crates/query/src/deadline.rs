@@ -35,10 +35,10 @@ impl Deadline {
 
     /// Returns the future's value, or [`Kind::Timeout`].
     pub async fn limit<T>(self, future: impl Future<Output = T> + Unpin) -> Result<T> {
-        timeout_at(self.at.into(), future).await.map_err(|_| self.passed())
+        timeout_at(self.at.into(), future).await.map_err(|_| self.timeout_error())
     }
 
-    pub fn passed(self) -> Error {
+    pub fn timeout_error(self) -> Error {
         Error::new(Kind::Timeout, format!("the statement did not finish within {}", in_words(self.after)))
             .hint("ask for less, or give it a longer deadline")
     }
@@ -58,20 +58,20 @@ const EXPIRED: u8 = 2;
 
 /// Decides between the deadline and the commit, which may come at the same moment: only one of them happens.
 #[derive(Debug, Default)]
-pub(crate) struct Phase(AtomicU8);
+pub(crate) struct CommitPhase(AtomicU8);
 
-impl Phase {
-    /// Returns true if the transaction may be handed to the engine; [`Phase::expire`] then returns false.
+impl CommitPhase {
+    /// Returns true if the transaction may be handed to the engine; [`CommitPhase::expire`] then returns false.
     pub fn begin_commit(&self) -> bool {
         self.step(RUNNING, COMMITTING)
     }
 
     /// Records that the engine refused the transaction: nothing was written, and the statement may continue or time out.
-    pub fn refused(&self) {
+    pub fn commit_refused(&self) {
         self.step(COMMITTING, RUNNING);
     }
 
-    /// Returns true if the statement may be answered with a timeout; [`Phase::begin_commit`] then returns false.
+    /// Returns true if the statement may be answered with a timeout; [`CommitPhase::begin_commit`] then returns false.
     pub fn expire(&self) -> bool {
         self.step(RUNNING, EXPIRED)
     }
@@ -88,17 +88,17 @@ mod tests {
     #[test]
     fn a_deadline_is_told_as_people_write_times() {
         for (ms, said) in [(0, "0 ms"), (20, "20 ms"), (1_000, "1 s"), (1_540, "1.5 s"), (30_000, "30 s")] {
-            let error = Deadline::after(Duration::from_millis(ms)).passed();
+            let error = Deadline::after(Duration::from_millis(ms)).timeout_error();
             assert_eq!(error.message(), format!("the statement did not finish within {said}"));
         }
     }
 
     #[test]
     fn a_statement_is_either_handed_over_or_timed_out() {
-        let phase = Phase::default();
+        let phase = CommitPhase::default();
         assert!(phase.begin_commit());
         assert!(!phase.expire());
-        phase.refused();
+        phase.commit_refused();
         assert!(phase.expire());
         assert!(!phase.begin_commit());
     }

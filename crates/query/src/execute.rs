@@ -22,14 +22,14 @@ use futures::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use types::{Error, Kind, Result};
 
-use crate::advice::Advice;
-use crate::answer::End;
-use crate::compact::compacted;
+use crate::answer::AnswerEnd;
+use crate::compact_batches::with_compact_nodes;
 use crate::deadline::Deadline;
-use crate::memory::Counted;
+use crate::index_advice::IndexAdvice;
+use crate::memory::CountingPool;
 use crate::options::Overflow;
-use crate::planner::{Joins, Planned, Planner};
-use crate::sql::of_panic;
+use crate::planner::{JoinAlgorithm, PlannedQuery, Planner};
+use crate::statements::panic_error;
 
 /// Bytes of the rows that one statement may write: it is one transaction, and holds them until it commits.
 pub(crate) const WRITE_BYTES_MAX: usize = 256 << 20;
@@ -39,23 +39,25 @@ pub(crate) const LONG_TEXT_BYTES: usize = 2 << 10;
 
 /// Runs work that does not yield. If it may take `long`, the runtime first moves this thread's other tasks to another thread, so
 /// that other statements and this one's deadline go on. (A short statement would lose more time by the move than by its work.)
-pub(crate) fn heavy<T>(long: bool, work: impl FnOnce() -> T) -> T {
+pub(crate) fn block_in_place_if<T>(long: bool, work: impl FnOnce() -> T) -> T {
     if long { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// Makes the physical plan, wrapped so that `cancel` can end it at any time.
-pub(crate) async fn physical(
+pub(crate) async fn physical_plan(
     planner: &Planner,
-    planned: &Planned,
-    joins: Joins,
+    planned: &PlannedQuery,
+    joins: JoinAlgorithm,
     cancel: &Arc<Cancellation>,
     long: bool,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let guarded = |plan| cancel.make_cancellable(plan).map_err(from_datafusion);
     if !long {
-        return guarded(planner.physical(planned, joins).await?);
+        return guarded(planner.physical_plan(planned, joins).await?);
     }
-    heavy(long, || guarded(tokio::runtime::Handle::current().block_on(planner.physical(planned, joins))?))
+    block_in_place_if(long, || {
+        guarded(tokio::runtime::Handle::current().block_on(planner.physical_plan(planned, joins))?)
+    })
 }
 
 /// Starts a plan and returns its batches. Work beside the reader's polls runs on the current runtime.
@@ -67,28 +69,28 @@ pub(crate) fn stream(
 }
 
 /// Starts a plan whose joins may need more memory than there is. A hash join holds one side, cannot spill, and has returned no
-/// row when it runs out of memory; the stream then continues with the plan that `sorted` makes ([`Joins::BySorting`]). The first
-/// plan must be dropped entirely to free its memory, so `advice` watches each plan by itself.
+/// row when it runs out of memory; the stream then continues with the plan that `sorted` makes ([`JoinAlgorithm::SortMerge`]).
+/// The first plan must be dropped entirely to free its memory, so `advice` watches each plan by itself.
 pub(crate) fn stream_or_sorted(
     context: Arc<TaskContext>,
     plan: Arc<dyn ExecutionPlan>,
-    advice: &Arc<Advice>,
+    advice: &Arc<IndexAdvice>,
     sorted: impl Future<Output = Result<Arc<dyn ExecutionPlan>>> + Send + 'static,
 ) -> Result<SendableRecordBatchStream> {
-    let plan = compacted(plan).map_err(from_datafusion)?;
+    let plan = with_compact_nodes(plan).map_err(from_datafusion)?;
     if !joins_by_hash(&plan) {
-        return Ok(advice.watching(&plan, stream(context, plan.clone())?));
+        return Ok(advice.watch(&plan, stream(context, plan.clone())?));
     }
-    let (counting, memory) = counted(&context);
-    let first = advice.watching(&plan, stream(counting, plan.clone())?);
+    let (counting, memory) = counting_context(&context);
+    let first = advice.watch(&plan, stream(counting, plan.clone())?);
     let advice = advice.clone();
     let second = async move {
         drop(plan);
-        memory.all_gone().await;
-        let plan = compacted(sorted.await.map_err(|e| DataFusionError::External(Box::new(e)))?)?;
-        Ok(advice.watching(&plan, execute_stream(plan.clone(), context)?))
+        memory.wait_until_empty().await;
+        let plan = with_compact_nodes(sorted.await.map_err(|e| DataFusionError::External(Box::new(e)))?)?;
+        Ok(advice.watch(&plan, execute_stream(plan.clone(), context)?))
     };
-    Ok(or_instead(first, second))
+    Ok(with_fallback(first, second))
 }
 
 /// Starts a plan that was estimated to be light, in the memory of light statements. If that memory does not suffice, the stream
@@ -96,17 +98,17 @@ pub(crate) fn stream_or_sorted(
 pub(crate) fn stream_or_heavy(
     context: Arc<TaskContext>,
     plan: Arc<dyn ExecutionPlan>,
-    advice: &Arc<Advice>,
+    advice: &Arc<IndexAdvice>,
     heavy: impl Future<Output = Result<SendableRecordBatchStream>> + Send + 'static,
 ) -> Result<SendableRecordBatchStream> {
-    let first = advice.watching(&plan, stream(context, plan.clone())?);
+    let first = advice.watch(&plan, stream(context, plan.clone())?);
     let second = async move { heavy.await.map_err(|e| DataFusionError::External(Box::new(e))) };
-    Ok(or_instead(first, second))
+    Ok(with_fallback(first, second))
 }
 
 /// Returns a stream that switches to the result of `second` if the first runs out of memory before its first row. The first
 /// stream is dropped before the switch.
-fn or_instead(
+fn with_fallback(
     mut first: SendableRecordBatchStream,
     second: impl Future<Output = std::result::Result<SendableRecordBatchStream, DataFusionError>> + Send + 'static,
 ) -> SendableRecordBatchStream {
@@ -128,8 +130,8 @@ fn or_instead(
 }
 
 /// Makes a context for one plan, and a counter that tells when the plan has released all its memory.
-fn counted(context: &TaskContext) -> (Arc<TaskContext>, Arc<Counted>) {
-    let memory = Arc::new(Counted::new(context.memory_pool().clone()));
+fn counting_context(context: &TaskContext) -> (Arc<TaskContext>, Arc<CountingPool>) {
+    let memory = Arc::new(CountingPool::new(context.memory_pool().clone()));
     let runtime = RuntimeEnv { memory_pool: memory.clone(), ..RuntimeEnv::clone(&context.runtime_env()) };
     let counting = TaskContext::new(
         context.task_id(),
@@ -155,57 +157,60 @@ fn is_out_of_memory(error: &DataFusionError) -> bool {
 /// statements share, until the returned reservation is dropped.
 pub(crate) async fn collect(
     planner: &Planner,
-    planned: &Planned,
+    planned: &PlannedQuery,
     cancel: &Arc<Cancellation>,
     long: bool,
 ) -> Result<(RecordBatch, MemoryReservation)> {
-    let plan = physical(planner, planned, Joins::ByHash, cancel, long).await?;
+    let plan = physical_plan(planner, planned, JoinAlgorithm::Hash, cancel, long).await?;
     let by_hash = joins_by_hash(&plan);
-    let (context, memory) = counted(&planner.context());
+    let (context, memory) = counting_context(&planner.context());
     match collect_plan(context, plan).await {
-        Err(Stopped::OutOfMemory(_)) if by_hash => memory.all_gone().await,
+        Err(CollectError::OutOfMemory(_)) if by_hash => memory.wait_until_empty().await,
         Err(stopped) => return Err(stopped.into_error()),
         Ok(collected) => return Ok(collected),
     }
     // `stream_or_sorted` has the reason for this second attempt.
-    let plan = physical(planner, planned, Joins::BySorting, cancel, long).await?;
-    collect_plan(planner.context(), plan).await.map_err(Stopped::into_error)
+    let plan = physical_plan(planner, planned, JoinAlgorithm::SortMerge, cancel, long).await?;
+    collect_plan(planner.context(), plan).await.map_err(CollectError::into_error)
 }
 
-enum Stopped {
+enum CollectError {
     OutOfMemory(Error),
     Other(Error),
 }
 
-impl Stopped {
+impl CollectError {
     fn into_error(self) -> Error {
-        let (Stopped::OutOfMemory(error) | Stopped::Other(error)) = self;
+        let (CollectError::OutOfMemory(error) | CollectError::Other(error)) = self;
         error
     }
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for CollectError {
     fn from(error: Error) -> Self {
-        Stopped::Other(error)
+        CollectError::Other(error)
     }
 }
 
 async fn collect_plan(
     context: Arc<TaskContext>,
     plan: Arc<dyn ExecutionPlan>,
-) -> std::result::Result<(RecordBatch, MemoryReservation), Stopped> {
+) -> std::result::Result<(RecordBatch, MemoryReservation), CollectError> {
     let memory = MemoryConsumer::new("rows to be written").register(context.memory_pool());
-    let plan = compacted(plan).map_err(from_datafusion)?;
+    let plan = with_compact_nodes(plan).map_err(from_datafusion)?;
     let mut stream = stream(context, plan)?;
     let schema = stream.schema();
     let (mut batches, mut rows_bytes, mut held) = (Vec::new(), 0, HashSet::new());
     while let Some(batch) = stream.next().await {
-        let batch = batch.map_err(|e| match is_out_of_memory(&e) {
-            true => Stopped::OutOfMemory(from_datafusion(e)),
-            false => Stopped::Other(from_datafusion(e)),
+        let batch = batch.map_err(|e| {
+            if is_out_of_memory(&e) {
+                CollectError::OutOfMemory(from_datafusion(e))
+            } else {
+                CollectError::Other(from_datafusion(e))
+            }
         })?;
-        rows_bytes += own_bytes(&batch);
-        memory.try_grow(newly_held(&batch, &mut held)).map_err(from_datafusion)?;
+        rows_bytes += copied_bytes(&batch);
+        memory.try_grow(new_buffer_bytes(&batch, &mut held)).map_err(from_datafusion)?;
         if rows_bytes > WRITE_BYTES_MAX {
             let error = Error::new(
                 Kind::TooLarge,
@@ -237,7 +242,7 @@ pub(crate) fn reserve(planner: &Planner, bytes: usize) -> Result<MemoryReservati
 }
 
 /// Bytes of a copy of these rows.
-fn own_bytes(batch: &RecordBatch) -> usize {
+fn copied_bytes(batch: &RecordBatch) -> usize {
     // An array whose slice cannot be measured counts with its whole buffers.
     let bytes = |array: &ArrayRef| {
         array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
@@ -246,7 +251,7 @@ fn own_bytes(batch: &RecordBatch) -> usize {
 }
 
 /// Bytes of the batch's buffers that no earlier batch holds: batches of one table are often slices of shared buffers.
-fn newly_held(batch: &RecordBatch, held: &mut HashSet<usize>) -> usize {
+fn new_buffer_bytes(batch: &RecordBatch, held: &mut HashSet<usize>) -> usize {
     fn of(data: &ArrayData, held: &mut HashSet<usize>) -> usize {
         let nulls = data.nulls().map(|nulls| nulls.buffer());
         let own = data.buffers().iter().chain(nulls);
@@ -258,21 +263,21 @@ fn newly_held(batch: &RecordBatch, held: &mut HashSet<usize>) -> usize {
 }
 
 /// The receiver of an answer's rows, with its limits.
-pub(crate) struct Sink {
+pub(crate) struct AnswerSink {
     pub batches: mpsc::Sender<Result<RecordBatch>>,
-    pub end: Arc<End>,
+    pub end: Arc<AnswerEnd>,
     pub rows_max: u64,
     pub overflow: Overflow,
     /// True while SQL is closing.
     pub closed: Arc<AtomicBool>,
 }
 
-impl Sink {
+impl AnswerSink {
     /// Passes batches on until the stream ends, a limit is reached, or the reader is gone. The stream is then dropped, which ends
     /// all work for it.
     pub async fn pump(self, mut stream: SendableRecordBatchStream, deadline: Deadline) {
         let copied = AssertUnwindSafe(self.copy(&mut stream)).catch_unwind();
-        let copied = copied.map(|copied| copied.unwrap_or_else(|panic| Err(of_panic(&*panic))));
+        let copied = copied.map(|copied| copied.unwrap_or_else(|panic| Err(panic_error(&*panic))));
         let result = tokio::select! {
             biased;
             () = self.batches.closed() => Ok(()),

@@ -17,7 +17,7 @@ mod writer;
 use datafusion::sql::sqlparser::ast::{
     CopyLegacyOption, CopyOption, CopySource, CopyTarget, Ident, Statement,
 };
-use sql::names::Written;
+use sql::names::ParsedTableName;
 use sql::not_yet;
 use sql::parse;
 use types::{Error, Result, name};
@@ -26,8 +26,8 @@ use crate::session::first_word;
 
 pub use draft::Draft;
 pub use input::{Input, failed as read_failed};
-pub use load::{COMMITS_OF_PIECE_MAX, Loaded, PIECE_BYTES, commit, load, too_many_commits};
-pub use rows::{Batches, Lines, open, read};
+pub use load::{COMMITS_OF_PIECE_MAX, LoadSummary, PIECE_BYTES, commit, load, too_many_commits};
+pub use rows::{Batches, LineRange, open, read};
 pub use writer::Writer;
 
 /// Prefix of the files in the spill directory that hold the input of a copy. Leftovers are removed at the next start.
@@ -36,8 +36,8 @@ pub const SPOOL_PREFIX: &str = "copy-";
 /// A parsed COPY statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copy {
-    pub what: What,
-    pub place: Place,
+    pub direction: CopyDirection,
+    pub endpoint: CopyEndpoint,
     pub format: Format,
     /// True if the first line of CSV names the columns.
     pub header: bool,
@@ -50,7 +50,7 @@ pub struct Copy {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum CopyDirection {
     /// COPY … TO: writes the rows of this query.
     To { query: String },
     /// COPY … FROM: inserts rows into these columns of a table, or into all if none is named. The flag of a name is true if it
@@ -60,7 +60,7 @@ pub enum What {
 
 /// The other end of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CopyEndpoint {
     File(String),
     /// STDIN or STDOUT: the sender of the statement gives or takes the bytes.
     Stream,
@@ -92,20 +92,20 @@ impl Format {
 }
 
 /// Parses a COPY statement; returns `None` for any other statement.
-pub fn copy(text: &str, bytes_max: usize) -> Result<Option<Copy>> {
-    match parsed(text, bytes_max)? {
-        Some(statement) => of(statement).map(Some),
+pub fn parse_copy(text: &str, bytes_max: usize) -> Result<Option<Copy>> {
+    match parse_if_copy(text, bytes_max)? {
+        Some(statement) => copy_of_statement(statement).map(Some),
         None => Ok(None),
     }
 }
 
 /// Parses a COPY statement for the owner of the file. Also returns the statement that asks a server for the file's bytes (`COPY …
 /// TO STDOUT`), or to take them (`COPY … FROM STDIN`).
-pub fn streamed(text: &str, bytes_max: usize) -> Result<Option<(Copy, String)>> {
-    let Some(statement) = parsed(text, bytes_max)? else { return Ok(None) };
-    let copy = of(statement.clone())?;
+pub fn parse_streamed_copy(text: &str, bytes_max: usize) -> Result<Option<(Copy, String)>> {
+    let Some(statement) = parse_if_copy(text, bytes_max)? else { return Ok(None) };
+    let copy = copy_of_statement(statement.clone())?;
     let Statement::Copy { source, to, .. } = &statement else {
-        return Err(Error::internal("a COPY is none"));
+        return Err(Error::internal("a COPY statement is none"));
     };
     let source = match source {
         CopySource::Query(query) => format!("({})", parse::text_of(query)),
@@ -127,7 +127,7 @@ pub fn streamed(text: &str, bytes_max: usize) -> Result<Option<(Copy, String)>> 
     Ok(Some((copy, text)))
 }
 
-fn parsed(text: &str, bytes_max: usize) -> Result<Option<Statement>> {
+fn parse_if_copy(text: &str, bytes_max: usize) -> Result<Option<Statement>> {
     if !first_word(text).eq_ignore_ascii_case("copy") {
         return Ok(None);
     }
@@ -137,17 +137,17 @@ fn parsed(text: &str, bytes_max: usize) -> Result<Option<Statement>> {
     Ok(matches!(statement, Statement::Copy { .. }).then_some(statement))
 }
 
-fn of(statement: Statement) -> Result<Copy> {
+fn copy_of_statement(statement: Statement) -> Result<Copy> {
     let Statement::Copy { source, to, target, options, legacy_options, values } = statement else {
-        return Err(Error::internal("a COPY is none"));
+        return Err(Error::internal("a COPY statement is none"));
     };
     if !values.is_empty() {
-        return Err(Error::invalid("rows behind the statement are not read").hint(
+        return Err(Error::invalid("rows after the statement are not read").hint(
             "put them into a file: COPY … FROM 'file'; over HTTP send them as the body of POST /v1/copy",
         ));
     }
-    let place = match target {
-        CopyTarget::File { filename } => Place::File(filename),
+    let endpoint = match target {
+        CopyTarget::File { filename } => CopyEndpoint::File(filename),
         CopyTarget::Program { .. } => return Err(no_program()),
         CopyTarget::Stdin if to => {
             return Err(Error::invalid("rows are copied TO STDOUT or FROM STDIN"));
@@ -155,34 +155,34 @@ fn of(statement: Statement) -> Result<Copy> {
         CopyTarget::Stdout if !to => {
             return Err(Error::invalid("rows are copied TO STDOUT or FROM STDIN"));
         }
-        CopyTarget::Stdin | CopyTarget::Stdout => Place::Stream,
+        CopyTarget::Stdin | CopyTarget::Stdout => CopyEndpoint::Stream,
     };
-    let what = match (source, to) {
+    let direction = match (source, to) {
         // The writes would stay even if the file could not be made.
         (CopySource::Query(query), _) if !parse::reads_only(&query) => {
             return Err(Error::invalid("COPY copies what a query reads; this one writes").hint(
                 "run the statement with RETURNING by itself, or copy the rows before it removes them",
             ));
         }
-        (CopySource::Query(query), _) => What::To { query: parse::text_of(&query) },
+        (CopySource::Query(query), _) => CopyDirection::To { query: parse::text_of(&query) },
         (CopySource::Table { table_name, columns }, true) => {
             let columns = columns.iter().map(Ident::to_string).collect::<Vec<_>>().join(", ");
             let columns = if columns.is_empty() { "*".to_owned() } else { columns };
-            What::To { query: format!("SELECT {columns} FROM {table_name}") }
+            CopyDirection::To { query: format!("SELECT {columns} FROM {table_name}") }
         }
-        (CopySource::Table { table_name, columns }, false) => What::From {
-            table: Written::of(&table_name)?.text(),
+        (CopySource::Table { table_name, columns }, false) => CopyDirection::From {
+            table: ParsedTableName::of(&table_name)?.text(),
             columns: columns.into_iter().map(|c| (c.value, c.quote_style.is_some())).collect(),
         },
     };
-    let by_ending = match &place {
-        Place::File(path) => by_ending(path),
-        Place::Stream => None,
+    let path_format = match &endpoint {
+        CopyEndpoint::File(path) => format_of_path(path),
+        CopyEndpoint::Stream => None,
     };
     let mut copy = Copy {
-        what,
-        format: by_ending.unwrap_or(Format::Csv),
-        place,
+        direction,
+        format: path_format.unwrap_or(Format::Csv),
+        endpoint,
         header: false,
         delimiter: ',',
         null: String::new(),
@@ -194,7 +194,7 @@ fn of(statement: Statement) -> Result<Copy> {
             CopyOption::Header(header) => copy.header = header,
             CopyOption::Delimiter(delimiter) if delimiter.is_ascii() => {
                 if matches!(delimiter, '"' | '\r' | '\n') {
-                    return Err(Error::invalid("quotes and ends of lines cannot stand between fields"));
+                    return Err(Error::invalid("the delimiter cannot be a quote or an end of a line"));
                 }
                 copy.delimiter = delimiter;
             }
@@ -204,7 +204,9 @@ fn of(statement: Statement) -> Result<Copy> {
     }
     let is_special = |c: char| matches!(c, '"' | '\r' | '\n') || c == copy.delimiter;
     if copy.null.contains(is_special) {
-        return Err(Error::invalid("what stands for NULL holds no separator, no quote and no end of a line"));
+        return Err(Error::invalid(
+            "the text of NULL must not contain a separator, a quote or an end of a line",
+        ));
     }
     for option in legacy_options {
         match option {
@@ -217,7 +219,7 @@ fn of(statement: Statement) -> Result<Copy> {
     Ok(copy)
 }
 
-fn by_ending(path: &str) -> Option<Format> {
+fn format_of_path(path: &str) -> Option<Format> {
     format_named(path.rsplit_once('.')?.1).ok()
 }
 
@@ -227,7 +229,7 @@ fn format_named(wanted: &str) -> Result<Format> {
         "ndjson" | "jsonl" | "json" => Format::Ndjson,
         "parquet" => Format::Parquet,
         _ => {
-            return Err(Error::invalid(format!("`{}` is no format of files", name::printable(wanted)))
+            return Err(Error::invalid(format!("`{}` is not a file format", name::printable(wanted)))
                 .hint("formats are csv, ndjson and parquet"));
         }
     })
@@ -246,7 +248,7 @@ pub(crate) fn refused(target: &CopyTarget) -> Error {
 pub fn forbidden() -> Error {
     Error::new(
         types::Kind::Forbidden,
-        "a file's name in COPY means a file of whoever runs it, and a server opens none for its clients",
+        "a file name in COPY means a file on the client's machine, and a server opens no files for its clients",
     )
     .hint(
         "`polynya sql` copies files of its own directory; over HTTP send `COPY … TO STDOUT` to POST /v1/sql, and the file as the body of POST /v1/copy?sql=COPY … FROM STDIN; in a program `Database::sql` copies",
@@ -267,7 +269,7 @@ pub fn no_params() -> Error {
 
 /// Returns the error of `COPY (INSERT …) TO` without rows.
 pub(crate) fn no_rows() -> Error {
-    Error::invalid("COPY … TO takes a query that gives rows")
+    Error::invalid("COPY … TO takes a query that returns rows")
 }
 
 fn no_program() -> Error {

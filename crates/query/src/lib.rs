@@ -1,57 +1,51 @@
-//! SQL over a snapshot: one statement in, rows or what was done out; and [`search`]. The only crate that knows DataFusion.
+//! SQL over snapshots: plans and runs statements, and answers with rows or with a summary of the change; and keyword [`search`].
 //!
-//! Start at [`Sql::run`]. What happens to a statement, and where:
+//! Start at [`Sql::run`]. A statement passes through the modules in about this order:
 //!
-//! | file | what |
+//! | module | purpose |
 //! |---|---|
-//! | `sql.rs` | admission, the statement's task on SQL's own threads, retry after a conflict |
-//! | `parse.rs` | PostgreSQL's dialect, bounded in time and depth; `struct<…>` and `list<…>` in CREATE TABLE; clauses that nobody reads are refused |
-//! | `names.rs` | names are exact, else the only one that differs by case; `*` leaves the system columns out |
-//! | `planner.rs` | the plan, kept by text and parameter types; today's snapshots are put in |
-//! | `provider.rs`, `prune.rs`, `scan.rs` | `table::Snapshot` as a table: key lookups, ranges, zones, parts, statistics |
-//! | `execute.rs`, `answer.rs`, `cancel.rs`, `deadline.rs`, `memory.rs` | the stream of batches with its limits, and its end |
-//! | `long_rows.rs` | cross joins that repeat long rows for no more rows at once than memory is for |
-//! | `write.rs`, `ddl.rs`, `literal.rs`, `convert.rs` | statements that write, as `engine::Transaction`s |
-//! | `session.rs` | BEGIN, COMMIT, SAVEPOINT: statements in an `engine::OpenTransaction` |
-//! | `write/returning.rs`, `write/conflict.rs` | RETURNING; ON CONFLICT |
-//! | `files.rs` | COPY: what it says, the formats, the way of rows into a table. Its files are the library's, the command's and the server's to open |
-//! | `prepared.rs`, `direct.rs` | statements that are run many times; lookups without a plan |
-//! | `catalog.rs` | `information_schema`, SHOW TABLES, DESCRIBE |
-//! | `coerce.rs` | what literals and text parameters mean where they stand; which numbers are exact |
-//! | `names/views.rs`, `names/reads.rs`, `views.rs`, `alter.rs` | views are opened before names are bound, and read the columns that they were made of; ALTER TABLE |
-//! | `asof_join.rs`, `latest.rs`, `ntile.rs`, `window_offset.rs` | ASOF JOIN; max_by and min_by; groups of rows; how far windows look |
-//! | `by_index.rs`, `narrow.rs`, `by_order.rs`, `advice.rs` | rows by an index, the first of an order; which index is missing |
-//! | `tell.rs` | what one side of a join tells the other: which values there are |
-//! | `casts.rs` | aggregates that differ only in a cast |
-//! | `arrays.rs`, `bytes.rs`, `called.rs` | lists and bytes as PostgreSQL has them; functions by other names |
-//! | `interval.rs`, `ordered.rs` | an interval times a number; a UNION ALL that is in an order |
-//! | `forget.rs` | constants, equal columns and orders that end at an outer join or at grouping sets |
-//! | `simplify.rs`, `membership.rs`, `apart.rs`, `distinct.rs`, `float_keys.rs`, `floats.rs` | where DataFusion's answers would be wrong, or not the same twice |
-//! | `dependent.rs`, `single.rs` | queries that depend on the rows outside; queries for a value |
-//! | `sets.rs`, `grouping_sets.rs` | INTERSECT ALL and EXCEPT ALL count; totals of no rows, sets that stand twice |
-//! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
-//! | `to_float.rs`, `whole.rs`, `decimal_text.rs` | decimals as floats, rounded once; decimals and floats as integers; texts as decimals |
-//! | `interrupt.rs`, `regexes.rs` | a statement ends inside the functions that it calls |
-//! | `budget.rs` | how large a plan may become while it is made |
-//! | `type_text.rs` | how deep types nest |
-//! | `guard.rs` | a condition that may fail is asked only about the rows that the others leave |
-//! | `search.rs` | keyword search over a view: tables, filter, fusion, snippets |
-//! | `sql/jobs.rs` | what search runs among the statements |
-//! | `sql_type.rs`, `params.rs`, `uuid.rs`, `nullif.rs`, `one_type.rs`, `error.rs` | types, `$1`, uuids as text, what functions compare, DataFusion's errors as ours |
+//! | `options` | limits of SQL as a whole, and of single statements |
+//! | `statements` | the entry point: admission, threads, light and heavy statements, retries after conflicts |
+//! | `deadline`, `watchdog` | the end of a statement in time, and the answer for one whose threads are stuck |
+//! | `planner` | plans from text, cached by text and parameter types; the current snapshots are put in |
+//! | `views` | CREATE VIEW, and the expansion of views before names are bound |
+//! | `catalog` | `information_schema`, `polynya.indexes`, SHOW TABLES, DESCRIBE |
+//! | `provider` | a `table::Snapshot` as a DataFusion table |
+//! | `prune` | row ranges, keys and zone map tests that a filter implies |
+//! | `scan` | the physical scan: reads pieces, looks rows up, applies dynamic filters |
+//! | `index_lookup` | the rows of a filter, by the best column index |
+//! | `index_order` | the first rows in the order of an index, and one row for each distinct value |
+//! | `index_pushdown` | a physical rule: scans read only the rows that sorts, `min`, `max`, DISTINCT and `count` need |
+//! | `dynamic_filter` | a physical rule: the keys of a join's first side become a filter of the other side's scan |
+//! | `large_limit` | a physical rule: a sort with a very large limit spills like a full sort |
+//! | `compact_batches` | copies of batches that are small slices of large buffers, below nodes that keep them |
+//! | `cost` | the estimate that separates light plans from heavy ones |
+//! | `execute` | plans as streams of batches, or as one batch for statements that write |
+//! | `memory` | the memory pool that all statements share |
+//! | `answer` | streams of rows, and summaries of changes |
+//! | `index_advice` | indexes that would have spared many reads |
+//! | `point_lookup` | lookups of a few rows on the caller's thread, without a plan |
+//! | `prepared` | prepared statements |
+//! | `session` | BEGIN, COMMIT, SAVEPOINT; PREPARE and EXECUTE |
+//! | `write` | INSERT, UPDATE, DELETE, CREATE TABLE AS, with ON CONFLICT and RETURNING, as `engine::Transaction`s |
+//! | `ddl`, `alter` | CREATE TABLE, CREATE INDEX and ALTER TABLE as changes of definitions |
+//! | [`files`] | COPY: the statement, the formats, and the loading of rows |
+//! | [`search`] | keyword search over a view: tables, filter, fusion, snippets |
 //!
 //! ## Invariants
-//! - S2: everything that a statement reads comes out of one `engine::View`.
-//! - A1: that view is the principal's; a plan kept from another principal is used only if all its tables exist in it.
-//! - R2: the text, the statements that run and wait, their memory, spill, rows, time and the batches that wait for a
-//!   reader are bounded. An answer that was cut or broke off never looks whole.
-//! - R3: statements run on threads of class `Work`, never on a caller's.
+//! - S2: everything that a statement reads comes from one `engine::View`.
+//! - A1: that view is the principal's; a plan cached from another principal is used only if all its tables exist in it.
+//! - R2: the text, the running and the waiting statements, their memory, spill files, rows and time, and the batches that wait
+//!   for a reader are bounded. An answer that was cut or broke off never looks complete.
+//! - R3: statements run on SQL's own threads; only point lookups run on a caller's.
 //!
-//! Not here: tables and transactions themselves, formats of answers, JSON, the network.
+//! Not here: syntax and names (`sql`), PostgreSQL's functions and rules (`dialect`), tables and transactions themselves (`table`,
+//! `engine`), formats of answers, the network.
 //!
-//! Not there yet: MERGE, ANY and ALL of a query beyond IN and NOT IN, definitions changed inside a transaction, defaults that are not
-//! literals. They answer with an error of kind `Invalid` that says so.
+//! Not supported yet: MERGE, ANY and ALL of a query beyond IN and NOT IN, changes of definitions inside a transaction, and
+//! defaults that are not literals. These return an error of kind `Invalid` that says so.
 //!
-//! Spill files do not go through `vfs`: they are DataFusion's own, and no promise depends on them.
+//! Spill files do not go through `vfs`: DataFusion writes them, and no promise depends on them.
 //!
 //! ```no_run
 //! # use polynya_query as query;
@@ -70,39 +64,39 @@
 
 #![forbid(unsafe_code)]
 
-mod advice;
 mod alter;
 mod answer;
-mod by_index;
-mod by_order;
 mod catalog;
-mod compact;
+mod compact_batches;
+mod cost;
 mod ddl;
 mod deadline;
-mod direct;
+mod dynamic_filter;
 mod execute;
 pub mod files;
-mod first_rows;
+mod index_advice;
+mod index_lookup;
+mod index_order;
+mod index_pushdown;
+mod large_limit;
 mod memory;
-mod narrow;
 mod options;
 mod planner;
+mod point_lookup;
 mod prepared;
 mod provider;
 mod prune;
 mod scan;
 pub mod search;
 mod session;
-mod sql;
-mod tell;
+mod statements;
 mod views;
 mod watchdog;
-mod weight;
 mod write;
 
-pub use answer::{Answer, AnswerColumn, Done, DoneKind, Rows};
+pub use answer::{Answer, AnswerColumn, AnswerRows, Completion, CompletionKind};
 pub use options::{Limits, Options, Overflow};
 pub use prepared::Prepared;
 pub use search::Search;
 pub use session::{Session, commit};
-pub use sql::{Sql, Status};
+pub use statements::{Sql, Status};

@@ -3,13 +3,12 @@
 //! It works like DataFusion's `FairSpillPool`, with four differences:
 //! - Consumers that can spill never get the last quarter of the pool.
 //! - The merge of one sort's spill files gets at most a quarter; it takes all it can. In DataFusion's pool the first merge takes
-//!   all
-//! that is left, and another sort, or the merge above both, gets nothing: a statement fails although every part of it could work
-//! with less.
+//!   all that is left, and another sort, or the merge above both, gets nothing: a statement fails although every part of it could
+//!   work with less.
 //! - A consumer that can spill gets at most half of the pool, even alone. Before a sort spills it merges its rows, and for that
-//! merge it has reserved twice their size.
+//!   merge it has reserved twice their size.
 //! - A consumer that holds almost nothing may take half of the free memory, whatever its share is. The first batch of a sort, and
-//! the last sort of a grouping before it spills, have nothing to give back.
+//!   the last sort of a grouping before it spills, have nothing to give back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +24,7 @@ const SPILL_MERGE: &str = "ExternalSorterMerge";
 
 /// The memory pool of all statements; see the module.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct SharedMemoryPool {
     bytes_max: usize,
     state: Mutex<State>,
 }
@@ -38,9 +37,9 @@ struct State {
     unspillable: usize,
 }
 
-impl Pool {
+impl SharedMemoryPool {
     pub fn new(bytes_max: usize) -> Self {
-        Pool { bytes_max, state: Mutex::new(Rank::new(35, "sql memory"), State::default()) }
+        SharedMemoryPool { bytes_max, state: Mutex::new(Rank::new(35, "sql memory"), State::default()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -48,7 +47,7 @@ impl Pool {
     }
 }
 
-impl MemoryPool for Pool {
+impl MemoryPool for SharedMemoryPool {
     fn register(&self, consumer: &MemoryConsumer) {
         self.state().spillers += usize::from(consumer.can_spill());
     }
@@ -120,19 +119,19 @@ impl MemoryPool for Pool {
 /// A memory pool that counts the consumers of one plan. Some tasks of a dropped plan end a little later, on other threads, and
 /// hold memory until then.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CountingPool {
     pool: Arc<dyn MemoryPool>,
     consumers: AtomicUsize,
     gone: Notify,
 }
 
-impl Counted {
+impl CountingPool {
     pub fn new(pool: Arc<dyn MemoryPool>) -> Self {
-        Counted { pool, consumers: AtomicUsize::new(0), gone: Notify::new() }
+        CountingPool { pool, consumers: AtomicUsize::new(0), gone: Notify::new() }
     }
 
     /// Waits until the plan has no consumer any more.
-    pub async fn all_gone(&self) {
+    pub async fn wait_until_empty(&self) {
         loop {
             let gone = self.gone.notified();
             if self.consumers.load(Ordering::Acquire) == 0 {
@@ -143,7 +142,7 @@ impl Counted {
     }
 }
 
-impl MemoryPool for Counted {
+impl MemoryPool for CountingPool {
     fn register(&self, consumer: &MemoryConsumer) {
         self.consumers.fetch_add(1, Ordering::AcqRel);
         self.pool.register(consumer);
@@ -183,7 +182,7 @@ mod tests {
 
     #[test]
     fn spillers_leave_a_quarter_to_those_that_cannot() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(1_000));
+        let pool: Arc<dyn MemoryPool> = Arc::new(SharedMemoryPool::new(1_000));
         let spiller = |name: &str| MemoryConsumer::new(name).with_can_spill(true).register(&pool);
         let (a, b) = (spiller("a"), spiller("b"));
         a.try_grow(375).unwrap();

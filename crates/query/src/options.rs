@@ -81,6 +81,6 @@ pub enum Overflow {
     /// Ends the answer's stream with an error of kind `TooLarge`.
     #[default]
     Error,
-    /// Ends the stream at the limit; [`crate::Rows::truncated`] then returns true.
+    /// Ends the stream at the limit; [`crate::AnswerRows::truncated`] then returns true.
     Truncate,
 }

@@ -4,8 +4,8 @@
 //! (O1). A statement that was planned before only gets the current snapshots and its values put in. Functions, rules,
 //! configuration and the task context are made once and shared by all statements.
 
+mod points_in_time;
 mod tables;
-mod then;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -80,33 +80,33 @@ use dialect::windows::signed_ranks;
 use dialect::windows::window_offset;
 use engine::{Engine, View};
 use sql::as_of;
-use sql::names::{self, Written};
+use sql::names::{self, ParsedTableName};
 use sql::parse::{self, merge_coalesce};
 use sql::sql_type;
 use table::Snapshot;
 use types::{DataType, Result, SchemaVersion, TableId, ViewDef};
 
-use crate::advice::Advice;
-use crate::direct::{Caller, Direct};
-use crate::first_rows::FirstRows;
-use crate::narrow::ByIndex;
+use crate::cost;
+use crate::dynamic_filter::{ChooseBuildSide, JoinKeyPushdown};
+use crate::index_advice::IndexAdvice;
+use crate::index_pushdown::IndexPushdown;
+use crate::large_limit::LargeLimit;
 use crate::options::Options;
-use crate::prepared::{Inferred, Lookup};
-use crate::provider::{Provider, Table};
-use crate::tell::{Sides, Tells};
-use crate::views::{self, Used, unreadable};
-use crate::weight;
+use crate::point_lookup::{Caller, PointLookup};
+use crate::prepared::{InferredTypes, PreparedLookup};
+use crate::provider::{SnapshotProvider, Table};
+use crate::views::{self, ExpandedView, unreadable};
 
-use tables::{Catalog, OurTypes, ViewTables};
-pub(crate) use tables::{Extra, extra_schema, table};
+use tables::{CastTypes, StatementCatalog, ViewTables};
+pub(crate) use tables::{ExtraTable, extra_schema, resolve_table};
 
-/// Number of cached plans; one more empties the cache first.
+/// Number of cached plans; a further one empties the cache first.
 const PLANS_MAX: usize = 512;
 /// Bytes of the longest text whose plan is cached. Longer texts contain their values, so they seldom come again.
-const KEPT_TEXT_BYTES_MAX: usize = 16 << 10;
+const CACHED_TEXT_BYTES_MAX: usize = 16 << 10;
 
 /// Bytes of constants in a cached plan; `repeat('x', 60000000)` has more.
-const KEPT_LITERAL_BYTES_MAX: usize = 64 << 10;
+const CACHED_LITERAL_BYTES_MAX: usize = 64 << 10;
 
 /// Makes and caches plans. All statements share one planner.
 pub(crate) struct Planner {
@@ -114,29 +114,29 @@ pub(crate) struct Planner {
     context: Arc<TaskContext>,
     /// The context of light statements, which have memory of their own.
     light: Arc<TaskContext>,
-    pub advice: Arc<Advice>,
+    pub advice: Arc<IndexAdvice>,
     pub engine: Engine,
     /// The cached plans; readers take no lock.
-    plans: ArcSwap<imbl::HashMap<Key, Arc<Kept>>>,
+    plans: ArcSwap<imbl::HashMap<PlanKey, Arc<CachedPlan>>>,
     text_bytes_max: usize,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct PlanKey {
     text: String,
     types: Vec<Arrow>,
 }
 
 /// A cached plan. It may be used again while its names mean the same tables with the same columns.
-struct Kept {
+struct CachedPlan {
     /// The plan over tables without rows.
     plan: LogicalPlan,
-    tables: Vec<(Written, TableId, SchemaVersion)>,
+    tables: Vec<(ParsedTableName, TableId, SchemaVersion)>,
     /// Views that were expanded in it.
-    views: Vec<Used>,
+    views: Vec<ExpandedView>,
     /// The point lookup that replaces the plan, if it is no more than that.
-    direct: Option<Arc<Direct>>,
-    /// The result of [`weight::is_plain`].
+    direct: Option<Arc<PointLookup>>,
+    /// The result of [`cost::is_cheap_to_bind`].
     plain: bool,
     /// True if its last run was heavy. Then it is not estimated on the light threads, where other readers wait, but only where it
     /// runs.
@@ -144,12 +144,12 @@ struct Kept {
 }
 
 /// A plan with its tables and values in place.
-pub(crate) struct Planned {
+pub(crate) struct PlannedQuery {
     plan: LogicalPlan,
     state: Option<SessionState>,
 }
 
-impl Planned {
+impl PlannedQuery {
     /// Returns the names of its output columns.
     pub fn column_names(&self) -> Vec<String> {
         self.plan.schema().fields().iter().map(|field| field.name().clone()).collect()
@@ -161,11 +161,9 @@ impl Planned {
         let looked = self.plan.apply_with_subqueries(|plan| {
             if let LogicalPlan::TableScan(scan) = plan {
                 let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
-                let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<Provider>());
-                match provider.is_some_and(|p| is_record(p.snapshot())) {
-                    true => own += 1,
-                    false => others += 1,
-                }
+                let provider =
+                    source.and_then(|s| s.table_provider.as_any().downcast_ref::<SnapshotProvider>());
+                if provider.is_some_and(|p| is_record_table(p.snapshot())) { own += 1 } else { others += 1 }
             }
             Ok(TreeNodeRecursion::Continue)
         });
@@ -175,9 +173,9 @@ impl Planned {
 
 /// The algorithm of equality joins. A hash join is faster but holds one side in memory; sorts can spill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Joins {
-    ByHash,
-    BySorting,
+pub(crate) enum JoinAlgorithm {
+    Hash,
+    SortMerge,
 }
 
 impl Planner {
@@ -195,7 +193,7 @@ impl Planner {
         // `coerce` turns the literals that need not be exact into floats.
         settings.sql_parser.parse_float_as_decimal = true;
         settings.execution.time_zone = Some("UTC".into());
-        // `tell` does this itself: for more kinds of joins, and by the position of columns instead of their names.
+        // `dynamic_filter` does this itself: for more kinds of joins, and by the position of columns instead of their names.
         settings.optimizer.enable_join_dynamic_filter_pushdown = false;
         // DataFusion's version loses the group of nulls: `SELECT DISTINCT x … ORDER BY x LIMIT 5`.
         settings.optimizer.enable_topk_aggregation = false;
@@ -219,18 +217,18 @@ impl Planner {
         let at = optimizer.iter().position(|rule| rule.name() == "push_down_filter");
         optimizer.insert(at.unwrap_or(0), Arc::new(asof_join::FilterLeftOfAsOf));
         let mut physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
-            vec![Arc::new(ByIndex), Arc::new(GroupingSets)];
+            vec![Arc::new(IndexPushdown), Arc::new(GroupingSets)];
         physical.extend(PhysicalOptimizer::new().rules);
         let at = physical.iter().position(|rule| rule.name() == "join_selection");
         let at = at.map_or(physical.len(), |at| at + 1);
         physical.insert(at, Arc::new(InsertPropertyBarriers));
-        physical.insert(at, Arc::new(Sides));
-        let first_rows = Arc::new(FirstRows::within(options.memory_bytes, options.threads));
+        physical.insert(at, Arc::new(ChooseBuildSide));
+        let large_limit = Arc::new(LargeLimit::for_memory(options.memory_bytes, options.threads));
         let at = physical.iter().position(|rule| rule.name() == "FilterPushdown(Post)");
-        physical.insert(at.unwrap_or(physical.len()), first_rows);
+        physical.insert(at.unwrap_or(physical.len()), large_limit);
         let at = physical.iter().position(|rule| rule.name() == "SanityCheckPlan");
         physical.insert(at.unwrap_or(physical.len()), Arc::new(UnionOrder));
-        physical.push(Arc::new(Tells));
+        physical.push(Arc::new(JoinKeyPushdown));
         filter_pushdown::add_fences(&mut physical);
         budget::wrap_rules(&mut optimizer, &mut physical);
         // Before DataFusion's own planner, which would call its own function.
@@ -248,7 +246,7 @@ impl Planner {
             .with_optimizer_rules(optimizer)
             .with_physical_optimizer_rules(physical)
             .with_query_planner(Arc::new(asof_join::AsOfPlanner))
-            .with_type_planner(Arc::new(OurTypes))
+            .with_type_planner(Arc::new(CastTypes))
             .build();
         use datafusion::execution::FunctionRegistry;
         let own = [nullif::function(), regexp_match::function(), asof_join::marker()];
@@ -307,35 +305,35 @@ impl Planner {
     }
 
     /// Returns true if this text has a cached plan that is cheap to fill with values, and that was light in its last run.
-    pub fn is_light(&self, text: &str, params: &Params) -> bool {
-        self.kept(text, params).is_some_and(|kept| kept.plain && !kept.heavy.load(Ordering::Relaxed))
+    pub fn has_light_plan(&self, text: &str, params: &Params) -> bool {
+        self.cached(text, params).is_some_and(|kept| kept.plain && !kept.heavy.load(Ordering::Relaxed))
     }
 
     /// Records whether the statement of this text was light.
-    pub fn weighed(&self, text: &str, params: &Params, is_light: bool) {
-        if let Some(kept) = self.kept(text, params) {
+    pub fn record_weight(&self, text: &str, params: &Params, is_light: bool) {
+        if let Some(kept) = self.cached(text, params) {
             kept.heavy.store(!is_light, Ordering::Relaxed);
         }
     }
 
-    fn kept(&self, text: &str, params: &Params) -> Option<Arc<Kept>> {
-        if text.len() > KEPT_TEXT_BYTES_MAX {
+    fn cached(&self, text: &str, params: &Params) -> Option<Arc<CachedPlan>> {
+        if text.len() > CACHED_TEXT_BYTES_MAX {
             return None;
         }
-        let key = Key { text: text.to_owned(), types: params.types() };
+        let key = PlanKey { text: text.to_owned(), types: params.types() };
         self.plans.load().get(&key).cloned()
     }
 
     /// Answers a text whose cached plan is a point lookup. Returns `None` if it is not, or if the lookup is too large for the
     /// caller. It takes no lock and never waits. The flag is true if the rows are Polynya's own records.
-    pub fn direct(
+    pub fn point_lookup(
         &self,
         text: &str,
         params: &Params,
         view: &View,
         caller: Caller,
     ) -> Result<Option<(RecordBatch, bool)>> {
-        let Some(kept) = self.kept(text, params) else { return Ok(None) };
+        let Some(kept) = self.cached(text, params) else { return Ok(None) };
         let (Some(direct), [(written, id, version)]) = (&kept.direct, &kept.tables[..]) else {
             return Ok(None);
         };
@@ -345,14 +343,14 @@ impl Planner {
         }) else {
             return Ok(None);
         };
-        let is_record = is_record(&snapshot);
+        let is_record = is_record_table(&snapshot);
         let rows = direct.run(&Table::of(view, snapshot), params.scalars()?, caller)?;
         Ok(rows.map(|rows| (rows, is_record)))
     }
 
     /// Returns the cached plan of this text over the tables of `view`; `None` if there is none, or if its definitions changed.
-    pub fn again(&self, text: &str, params: &Params, view: &View) -> Result<Option<Planned>> {
-        let Some(kept) = self.kept(text, params) else { return Ok(None) };
+    pub fn cached_plan(&self, text: &str, params: &Params, view: &View) -> Result<Option<PlannedQuery>> {
+        let Some(kept) = self.cached(text, params) else { return Ok(None) };
         for (written, def) in &kept.views {
             // The view's tables are checked below; the view itself may have been replaced, or be hidden from this principal.
             if view.view(&written.text()).is_none_or(|now| now != *def || !written.admits(&now.name)) {
@@ -373,32 +371,33 @@ impl Planner {
             let unlisted = || "a kept plan reads a table that it does not list".to_owned();
             found.ok_or_else(|| DataFusionError::Internal(unlisted()))
         };
-        let plan = rebind(kept.plan.clone(), &today).map_err(from_datafusion)?;
-        let plan = self.fill(plan, params)?;
-        Ok(Some(Planned { plan, state: None }))
+        let plan = replace_tables(kept.plan.clone(), &today).map_err(from_datafusion)?;
+        let plan = self.bind_params(plan, params)?;
+        Ok(Some(PlannedQuery { plan, state: None }))
     }
 
-    /// Plans a query (or its EXPLAIN), whose parameters were counted. With `text`, the plan is cached for [`Planner::again`].
+    /// Plans a query (or its EXPLAIN), whose parameters were counted. With `text`, the plan is cached for
+    /// [`Planner::cached_plan`].
     pub fn plan(
         &self,
         statement: Statement,
         params: &Params,
         view: &View,
         text: Option<&str>,
-    ) -> Result<Planned> {
+    ) -> Result<PlannedQuery> {
         self.plan_with(statement, params, view, &[], text)
     }
 
     /// Infers the types of a query's parameters from their positions, and returns the tables that it reads.
-    pub fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
+    pub fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<InferredTypes> {
         let mut statement = statement.clone();
-        if as_of::without(&mut statement) {
+        if as_of::remove(&mut statement) {
             // The columns are those of a point in time that is known only when it runs, and tables may have had other names then.
-            return Ok(Inferred { types: vec![None; parameters], tables: Vec::new() });
+            return Ok(InferredTypes { types: vec![None; parameters], tables: Vec::new() });
         }
         views::expand(&mut statement, view, self.text_bytes_max, None)?;
         let mut tables = ViewTables::new(self, view, &[]);
-        let planned = self.logical(statement, &Params::new(Vec::new()), &mut tables);
+        let planned = self.logical_plan(statement, &Params::new(Vec::new()), &mut tables);
         let types = match planned {
             // DataFusion infers nothing for a parameter that stands beside two types.
             Ok(plan) => plan.get_parameter_types().unwrap_or_default(),
@@ -413,31 +412,31 @@ impl Planner {
         // A text parameter is converted to the type that it is compared with.
         let exact = |data_type: &DataType| !matches!(data_type, DataType::Decimal { .. } | DataType::String);
         let types = (1..=parameters).map(|at| own(at).filter(exact)).collect();
-        Ok(Inferred { types, tables: tables.written })
+        Ok(InferredTypes { types, tables: tables.written })
     }
 
     /// Returns a handle for repeated point lookups by a text that was planned before; `None` if its plan is not a point lookup.
-    pub fn lookup(&self, text: &str, params: &Params, view: &View) -> Option<Lookup> {
-        let kept = self.kept(text, params)?;
+    pub fn lookup(&self, text: &str, params: &Params, view: &View) -> Option<PreparedLookup> {
+        let kept = self.cached(text, params)?;
         let (Some(direct), [(written, id, version)]) = (&kept.direct, &kept.tables[..]) else { return None };
-        let snapshot = table(view, written).ok()?;
+        let snapshot = resolve_table(view, written).ok()?;
         let def = snapshot.def();
         if def.id != *id || def.schema.version != *version {
             return None;
         }
-        let (by_key, types) = (direct.by_key(&snapshot), params.types());
-        let (direct, full_name) = (direct.clone(), def.name.clone());
-        Some(Lookup { by_key, direct, types, full_name, id: *id, version: *version })
+        let (key_lookup, types) = (direct.key_lookup(&snapshot), params.types());
+        let (point_lookup, full_name) = (direct.clone(), def.name.clone());
+        Some(PreparedLookup { key_lookup, point_lookup, types, full_name, id: *id, version: *version })
     }
 
     /// Plans a query that runs once and may read rows of its own (`extras`) beside the tables.
-    pub fn plan_over(
+    pub fn plan_with_extras(
         &self,
         statement: Statement,
         params: &Params,
         view: &View,
-        extras: &[Extra],
-    ) -> Result<Planned> {
+        extras: &[ExtraTable],
+    ) -> Result<PlannedQuery> {
         self.plan_with(statement, params, view, extras, None)
     }
 
@@ -446,17 +445,17 @@ impl Planner {
         mut statement: Statement,
         params: &Params,
         view: &View,
-        extras: &[Extra],
+        extras: &[ExtraTable],
         text: Option<&str>,
-    ) -> Result<Planned> {
+    ) -> Result<PlannedQuery> {
         let _planning = PlanningScope::begin();
-        let has_points = self.settle(&mut statement, params, view)?;
+        let has_points = self.resolve_points(&mut statement, params, view)?;
         let views = views::expand(&mut statement, view, self.text_bytes_max, None)?;
         if !views.is_empty() {
             if has_points {
                 // The parser writes AS OF after the table's alias, where its own parser does not read it.
                 let mut text = statement.clone();
-                as_of::without(&mut text);
+                as_of::remove(&mut text);
                 parse::check_size(&text, self.text_bytes_max)?;
             } else {
                 parse::check_size(&statement, self.text_bytes_max)?;
@@ -465,10 +464,10 @@ impl Planner {
         }
         let mut tables = ViewTables::new(self, view, extras);
         let keep = !matches!(statement, Statement::Explain { .. });
-        let plan = self.logical(statement, params, &mut tables)?;
-        let keep = keep && !tables.passing;
+        let plan = self.logical_plan(statement, params, &mut tables)?;
+        let keep = keep && !tables.is_one_time;
         let written = std::mem::take(&mut tables.written);
-        let keep = keep && !stands_in_time(&plan).map_err(from_datafusion)?;
+        let keep = keep && !depends_on_time(&plan).map_err(from_datafusion)?;
 
         let mut state = self.state.clone();
         state.mark_start_execution();
@@ -476,40 +475,41 @@ impl Planner {
             if keep { Some(coercion::coerce(plan.clone())?).filter(|c| !c.needs_values) } else { None };
         let Some(kept) = kept else {
             // The values are known, so the optimizer may use them.
-            let plan = coercion::coerce(self.substitute(plan, params)?)?.plan;
-            let plan = state.optimize(&plan).and_then(exact).map_err(from_datafusion)?;
-            return Ok(Planned { plan, state: Some(state) });
+            let plan = coercion::coerce(self.substitute_params(plan, params)?)?.plan;
+            let plan = state.optimize(&plan).and_then(keep_meaning).map_err(from_datafusion)?;
+            return Ok(PlannedQuery { plan, state: Some(state) });
         };
         let plan = kept.plan;
         let optimized = state.optimize(&plan).map_err(from_datafusion)?;
         let direct = match &written[..] {
             [(written, ..)] if views.is_empty() && text.is_some() => {
-                Direct::of(&optimized, &*table(view, written)?, &params.types()).map(Arc::new)
+                PointLookup::of(&optimized, &*resolve_table(view, written)?, &params.types()).map(Arc::new)
             }
             _ => None,
         };
-        let plan = exact(optimized).map_err(from_datafusion)?;
-        if let Some(text) = text.filter(|text| text.len() <= KEPT_TEXT_BYTES_MAX)
-            && budget::literal_bytes(&plan).map_err(from_datafusion)? <= KEPT_LITERAL_BYTES_MAX
+        let plan = keep_meaning(optimized).map_err(from_datafusion)?;
+        if let Some(text) = text.filter(|text| text.len() <= CACHED_TEXT_BYTES_MAX)
+            && budget::literal_bytes(&plan).map_err(from_datafusion)? <= CACHED_LITERAL_BYTES_MAX
         {
-            let key = Key { text: text.to_owned(), types: params.types() };
-            let plain = weight::is_plain(&plan);
+            let key = PlanKey { text: text.to_owned(), types: params.types() };
+            let plain = cost::is_cheap_to_bind(&plan);
             let heavy = AtomicBool::new(false);
             // A caller of the cached plan brings its own tables; the current snapshots must not live as long as the cache.
-            let bare = rebind(plan.clone(), &|table| Ok(table.without_rows())).map_err(from_datafusion)?;
-            let kept = Arc::new(Kept { plan: bare, tables: written, views, direct, plain, heavy });
+            let bare =
+                replace_tables(plan.clone(), &|table| Ok(table.without_rows())).map_err(from_datafusion)?;
+            let kept = Arc::new(CachedPlan { plan: bare, tables: written, views, direct, plain, heavy });
             self.plans.rcu(|plans| {
                 let full = plans.len() >= PLANS_MAX;
                 let others = if full { imbl::HashMap::new() } else { imbl::HashMap::clone(plans) };
                 others.update(key.clone(), kept.clone())
             });
         }
-        let plan = self.fill(plan, params)?;
-        Ok(Planned { plan, state: Some(state) })
+        let plan = self.bind_params(plan, params)?;
+        Ok(PlannedQuery { plan, state: Some(state) })
     }
 
     /// Binds the names of a statement and makes its logical plan, before the optimizer.
-    fn logical(
+    fn logical_plan(
         &self,
         mut statement: Statement,
         params: &Params,
@@ -523,11 +523,11 @@ impl Planner {
         named_windows::expand(&mut statement)?;
         spellings::rewrite(&mut statement)?;
         // The plan contains values that `arrays::rewrite` put in, so it would be wrong for other parameters.
-        tables.passing |= arrays::rewrite(&mut statement, &params.values)?;
+        tables.is_one_time |= arrays::rewrite(&mut statement, &params.values)?;
         row_values::rewrite(&mut statement)?;
         distinct::order_distinct_on(&mut statement);
         let sources = tables.sources(system)?;
-        let catalog = Catalog::new(&self.state, sources);
+        let catalog = StatementCatalog::new(&self.state, sources);
         let mut context = PlannerContext::new().with_prepare_param_data_types(params.fields.clone());
         let mut parser = ParserOptions::from(&self.state.config_options().sql_parser);
         // The first part of a recursive query determines the types of the others, before any literal is coerced.
@@ -549,35 +549,35 @@ impl Planner {
             .and_then(asof_join::plan_nodes)
             .and_then(budget::within_budget)
             .map_err(from_datafusion);
-        tables.passing |= catalog.stands_in_time.get();
+        tables.is_one_time |= catalog.depends_on_time.get();
         plan
     }
 
     /// Plans each view by itself and returns its error. Inside a statement, a missing name could be taken for one of the
     /// enclosing query.
-    fn check_views(&self, views: &[Used], view: &View) -> Result<()> {
+    fn check_views(&self, views: &[ExpandedView], view: &View) -> Result<()> {
         for (_, def) in views.iter().rev() {
-            self.read_view(def, view)?;
+            self.plan_view(def, view)?;
         }
         Ok(())
     }
 
     /// Plans the query of a view by itself.
-    fn read_view(&self, def: &ViewDef, view: &View) -> Result<LogicalPlan> {
+    fn plan_view(&self, def: &ViewDef, view: &View) -> Result<LogicalPlan> {
         let read = || {
             let query = views::query_of(def, self.text_bytes_max)?;
             let mut statement = Statement::Query(Box::new(query));
             views::expand(&mut statement, view, self.text_bytes_max, None)?;
             views::check_reads(def, view)?;
             let mut tables = ViewTables::new(self, view, &[]).without_views();
-            self.logical(statement, &Params::new(Vec::new()), &mut tables)
+            self.logical_plan(statement, &Params::new(Vec::new()), &mut tables)
         };
         read().map_err(|error| unreadable(def, view, error))
     }
 
     /// Returns the types of a view's columns; an error if it cannot be planned.
-    pub fn types_of(&self, def: &ViewDef, view: &View) -> Result<Vec<DataType>> {
-        let plan = coercion::coerce(self.read_view(def, view)?)?.plan;
+    pub fn view_column_types(&self, def: &ViewDef, view: &View) -> Result<Vec<DataType>> {
+        let plan = coercion::coerce(self.plan_view(def, view)?)?.plan;
         // The analyzer brings branches to one type.
         let analyzer = self.state.analyzer();
         let plan = analyzer
@@ -587,10 +587,14 @@ impl Planner {
     }
 
     /// Makes the physical plan.
-    pub async fn physical(&self, planned: &Planned, joins: Joins) -> Result<Arc<dyn ExecutionPlan>> {
+    pub async fn physical_plan(
+        &self,
+        planned: &PlannedQuery,
+        joins: JoinAlgorithm,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut state = planned.state.as_ref().unwrap_or(&self.state);
         let mut sorting;
-        if joins == Joins::BySorting {
+        if joins == JoinAlgorithm::SortMerge {
             sorting = state.clone();
             let options = sorting.config_mut().options_mut();
             options.optimizer.prefer_hash_join = false;
@@ -599,8 +603,10 @@ impl Planner {
             state = &sorting;
         }
         let stepped = match joins {
-            Joins::ByHash => None,
-            Joins::BySorting => Some(not_in_joins::split(planned.plan.clone()).map_err(from_datafusion)?),
+            JoinAlgorithm::Hash => None,
+            JoinAlgorithm::SortMerge => {
+                Some(not_in_joins::split(planned.plan.clone()).map_err(from_datafusion)?)
+            }
         };
         let plan = stepped.as_ref().unwrap_or(&planned.plan);
         let plan = short_circuit::insert(plan, state.execution_props()).map_err(from_datafusion)?;
@@ -610,12 +616,12 @@ impl Planner {
     }
 
     /// Puts the parameters' values into an optimized plan, and folds the expressions that become constant.
-    fn fill(&self, plan: LogicalPlan, params: &Params) -> Result<LogicalPlan> {
+    fn bind_params(&self, plan: LogicalPlan, params: &Params) -> Result<LogicalPlan> {
         if params.values.is_empty() {
             return Ok(plan);
         }
         let _planning = PlanningScope::begin();
-        let plan = self.substitute(plan, params)?;
+        let plan = self.substitute_params(plan, params)?;
         let folded = plan.transform_up_with_subqueries(|plan| {
             let plan = regexes::node_with_calls(plan)?.data;
             Simplify.rewrite(plan, &self.state)?.transform_data(optimization_barrier::hide_greatest)
@@ -623,7 +629,7 @@ impl Planner {
         folded.map(|folded| folded.data).map_err(from_datafusion)
     }
 
-    fn substitute(&self, plan: LogicalPlan, params: &Params) -> Result<LogicalPlan> {
+    fn substitute_params(&self, plan: LogicalPlan, params: &Params) -> Result<LogicalPlan> {
         if params.values.is_empty() {
             return Ok(plan);
         }
@@ -672,7 +678,7 @@ fn batch_rows(memory_bytes: usize) -> usize {
 
 /// Returns true if a plan calls a function whose value depends on the statement's time, such as `now()`. Such a plan is not
 /// cached.
-fn stands_in_time(plan: &LogicalPlan) -> DfResult<bool> {
+fn depends_on_time(plan: &LogicalPlan) -> DfResult<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expr| {
@@ -688,16 +694,16 @@ fn stands_in_time(plan: &LogicalPlan) -> DfResult<bool> {
     Ok(found)
 }
 
-fn is_record(table: &Snapshot) -> bool {
+fn is_record_table(table: &Snapshot) -> bool {
     types::name::is_reserved(&table.def().name)
 }
 
 /// Replaces the tables of a plan by other snapshots of the same definitions.
-fn rebind(plan: LogicalPlan, other: &dyn Fn(&Table) -> DfResult<Table>) -> DfResult<LogicalPlan> {
+fn replace_tables(plan: LogicalPlan, other: &dyn Fn(&Table) -> DfResult<Table>) -> DfResult<LogicalPlan> {
     let bound = plan.transform_up_with_subqueries(|plan| {
         let LogicalPlan::TableScan(mut scan) = plan else { return Ok(Transformed::no(plan)) };
         let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
-        let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<Provider>());
+        let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<SnapshotProvider>());
         let Some(provider) = provider else { return Ok(Transformed::no(LogicalPlan::TableScan(scan))) };
         let table = other(provider.table())?;
         scan.source = provider_as_source(Arc::new(provider.at(table)));
@@ -707,8 +713,8 @@ fn rebind(plan: LogicalPlan, other: &dyn Fn(&Table) -> DfResult<Table>) -> DfRes
 }
 
 /// Rewrites an optimized plan where DataFusion would otherwise execute it with another meaning.
-fn exact(plan: LogicalPlan) -> datafusion::common::Result<LogicalPlan> {
+fn keep_meaning(plan: LogicalPlan) -> datafusion::common::Result<LogicalPlan> {
     regexes::plan_with_calls(optimization_barrier::insert(float_keys::insert_keys(plan, |table| {
-        table.as_any().is::<Provider>()
+        table.as_any().is::<SnapshotProvider>()
     })?)?)
 }

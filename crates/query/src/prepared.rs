@@ -13,18 +13,18 @@ use datafusion::sql::sqlparser::ast::Statement;
 use dialect::values::convert;
 use dialect::values::params::{self, Params};
 use engine::View;
-use sql::names::{self, Written};
+use sql::names::{self, ParsedTableName};
 use sql::parse;
 use types::{DataType, Error, Principal, Result, SchemaVersion, TableId, Value};
 
 use crate::answer::Answer;
 use crate::deadline::Deadline;
-use crate::direct::{ByKey, Caller, Direct, has_type};
-use crate::execute::{LONG_TEXT_BYTES, heavy};
+use crate::execute::{LONG_TEXT_BYTES, block_in_place_if};
 use crate::options::Limits;
-use crate::planner::table;
+use crate::planner::resolve_table;
+use crate::point_lookup::{Caller, KeyLookup, PointLookup, has_type};
 use crate::provider::Table;
-use crate::sql::Sql;
+use crate::statements::Sql;
 
 /// A prepared statement. Cheap to clone; clones share what was inferred about it.
 ///
@@ -39,22 +39,22 @@ struct Inner {
     text: String,
     statement: Arc<Statement>,
     parameters: usize,
-    inferred: ArcSwapOption<Inferred>,
-    lookup: ArcSwapOption<Lookup>,
+    inferred: ArcSwapOption<InferredTypes>,
+    lookup: ArcSwapOption<PreparedLookup>,
 }
 
 /// Facts about a statement that hold while its tables keep these definitions.
-pub(crate) struct Inferred {
+pub(crate) struct InferredTypes {
     /// The type of each parameter; `None` if any value is accepted, or if only a run shows the type.
     pub types: Vec<Option<DataType>>,
-    pub tables: Vec<(Written, TableId, SchemaVersion)>,
+    pub tables: Vec<(ParsedTableName, TableId, SchemaVersion)>,
 }
 
 /// A point lookup in a table of this definition.
-pub(crate) struct Lookup {
+pub(crate) struct PreparedLookup {
     /// The lookup by key, if the statement is one.
-    pub by_key: Option<ByKey>,
-    pub direct: Arc<Direct>,
+    pub key_lookup: Option<KeyLookup>,
+    pub point_lookup: Arc<PointLookup>,
     /// The types of the parameters with which it was planned.
     pub types: Vec<Arrow>,
     pub full_name: String,
@@ -116,11 +116,11 @@ impl Prepared {
         if def.id != lookup.id || def.schema.version != lookup.version {
             return Ok(None);
         }
-        let by_key = match &lookup.by_key {
-            Some(by_key) => by_key.run(&snapshot, values)?,
+        let key_lookup = match &lookup.key_lookup {
+            Some(key_lookup) => key_lookup.run(&snapshot, values)?,
             None => None,
         };
-        let found = match by_key {
+        let found = match key_lookup {
             Some(row) => Some(row),
             None => {
                 // `run` handles values that no expression can hold.
@@ -131,13 +131,13 @@ impl Prepared {
                     return Ok(None);
                 }
                 let caller = if is_waiting { Caller::Waiting } else { Caller::Shared };
-                lookup.direct.run(&Table::of(&view, snapshot), &scalars, caller)?
+                lookup.point_lookup.run(&Table::of(&view, snapshot), &scalars, caller)?
             }
         };
         // `run` handles answers with more rows than allowed.
         let found = found.filter(|rows| rows.num_rows() as u64 <= self.0.sql.rows_max());
         if found.is_some() {
-            self.0.sql.counted_direct();
+            self.0.sql.count_lookup();
         }
         Ok(found)
     }
@@ -150,7 +150,7 @@ impl Prepared {
             return Err(params::count_differs("statement", inner.parameters, values.len()));
         }
         let view = inner.sql.view(&inner.principal)?;
-        let values = self.read(values, &view).await?;
+        let values = self.convert_values(values, &view).await?;
         let answer = inner
             .sql
             .run_parsed(&inner.principal, &inner.text, inner.statement.clone(), values.clone(), limits)
@@ -158,7 +158,7 @@ impl Prepared {
         if matches!(answer, Answer::Rows(_)) {
             // There is a plan now, which may be a lookup.
             let known = inner.lookup.load();
-            let holds = |lookup: &Arc<Lookup>| {
+            let holds = |lookup: &Arc<PreparedLookup>| {
                 view.find(&lookup.full_name)
                     .is_some_and(|t| t.def().id == lookup.id && t.def().schema.version == lookup.version)
             };
@@ -176,12 +176,12 @@ impl Prepared {
         if values.len() != inner.parameters {
             return Err(params::count_differs("statement", inner.parameters, values.len()));
         }
-        self.read(values, view).await
+        self.convert_values(values, view).await
     }
 
-    async fn read(&self, values: &[Value], view: &View) -> Result<Vec<Value>> {
+    async fn convert_values(&self, values: &[Value], view: &View) -> Result<Vec<Value>> {
         let inner = &self.0;
-        let inferred = match inner.inferred.load_full().filter(|inferred| inferred.holds(view)) {
+        let inferred = match inner.inferred.load_full().filter(|inferred| inferred.is_current(view)) {
             Some(inferred) => inferred,
             None => {
                 let (prepared, view) = (self.clone(), view.clone());
@@ -192,18 +192,18 @@ impl Prepared {
             }
         };
         let read =
-            |(at, (value, wanted)): (usize, (&Value, &Option<DataType>))| read(value, wanted.as_ref(), at);
+            |(at, (value, wanted)): (usize, (&Value, &Option<DataType>))| convert(value, wanted.as_ref(), at);
         values.iter().zip(&inferred.types).enumerate().map(read).collect()
     }
 
     /// Infers the types of the parameters over the tables of `view`.
-    fn infer(&self, view: &View) -> Result<Arc<Inferred>> {
+    fn infer(&self, view: &View) -> Result<Arc<InferredTypes>> {
         let inner = &self.0;
-        let unknown = || Inferred { types: vec![None; inner.parameters], tables: Vec::new() };
+        let unknown = || InferredTypes { types: vec![None; inner.parameters], tables: Vec::new() };
         let inferred = match &*inner.statement {
             Statement::Query(query) if parse::reads_only(query) => {
                 let long = inner.text.len() > LONG_TEXT_BYTES;
-                heavy(long, || inner.sql.infer(&inner.statement, inner.parameters, view))?
+                block_in_place_if(long, || inner.sql.infer(&inner.statement, inner.parameters, view))?
             }
             _ => unknown(),
         };
@@ -219,16 +219,17 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
-impl Inferred {
-    fn holds(&self, view: &View) -> bool {
+impl InferredTypes {
+    fn is_current(&self, view: &View) -> bool {
         self.tables.iter().all(|(written, id, version)| {
-            table(view, written).is_ok_and(|t| t.def().id == *id && t.def().schema.version == *version)
+            resolve_table(view, written)
+                .is_ok_and(|t| t.def().id == *id && t.def().schema.version == *version)
         })
     }
 }
 
 /// Converts a value to the parameter's type.
-fn read(value: &Value, wanted: Option<&DataType>, at: usize) -> Result<Value> {
+fn convert(value: &Value, wanted: Option<&DataType>, at: usize) -> Result<Value> {
     let Some(wanted) = wanted.filter(|wanted| *value != Value::Null && !has_type(value, wanted)) else {
         return Ok(value.clone());
     };
@@ -236,7 +237,7 @@ fn read(value: &Value, wanted: Option<&DataType>, at: usize) -> Result<Value> {
     let array = scalar.to_array().map_err(dialect::error::from_datafusion)?;
     let column = convert::keeps_digits(value, wanted).and_then(|()| convert::to_column(&array, wanted));
     let column = column.map_err(|e| {
-        let mut error = Error::invalid(format!("a value is no {wanted}: {}", e.message()));
+        let mut error = Error::invalid(format!("a value is not a valid {wanted}: {}", e.message()));
         if let Some(hint) = e.hint_text() {
             error = error.hint(hint);
         }

@@ -15,9 +15,9 @@ use index::column::{self, Indexes};
 use table::{Projection, ScanPiece, Snapshot};
 use types::{ColumnId, ROW_ID, RowId, TIME};
 
-use crate::by_index::{self, Found};
-use crate::prune::{self, Place, Test};
-use crate::scan::{Part, Scan};
+use crate::index_lookup::{self, IndexedRows};
+use crate::prune::{self, ColumnTest, RowLocation};
+use crate::scan::{Scan, ScanPart};
 
 /// A table of a view, with the column indexes of the same root (S2).
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Table {
 
 /// One table at one lsn. Its columns are the user's; the system columns follow in statements that name one of them.
 #[derive(Debug)]
-pub(crate) struct Provider {
+pub(crate) struct SnapshotProvider {
     table: Table,
     schema: SchemaRef,
     /// The column ids of `schema`.
@@ -49,9 +49,9 @@ pub(crate) struct Provider {
     system: bool,
 }
 
-impl Provider {
+impl SnapshotProvider {
     pub fn new(table: Table, system: bool) -> Self {
-        let (schema, columns) = visible(&table.snapshot, system);
+        let (schema, columns) = visible_columns(&table.snapshot, system);
         let key: Vec<usize> = table
             .snapshot
             .def()
@@ -64,7 +64,7 @@ impl Provider {
             constraints.push(Constraint::PrimaryKey(key));
         }
         let constraints = Constraints::new_unverified(constraints);
-        Provider { table, schema, columns, constraints, system }
+        SnapshotProvider { table, schema, columns, constraints, system }
     }
 
     pub fn table(&self) -> &Table {
@@ -78,7 +78,7 @@ impl Provider {
     /// Returns a provider of the same table at another lsn. The definition must be the same.
     pub fn at(&self, table: Table) -> Self {
         debug_assert_eq!(table.snapshot.def().schema.version, self.snapshot().def().schema.version);
-        Provider {
+        SnapshotProvider {
             table,
             schema: self.schema.clone(),
             columns: self.columns.clone(),
@@ -88,13 +88,12 @@ impl Provider {
     }
 }
 
-impl Provider {
+impl SnapshotProvider {
     /// Returns all pieces of the table. They come in storage order, unless rows are only counted, or are chosen by id or arrival
     /// and not by the time column.
-    fn pieces(&self, columns: &[ColumnId], tests: &[Test], first: RowId, end: RowId) -> Vec<ScanPiece> {
+    fn pieces(&self, columns: &[ColumnId], tests: &[ColumnTest], first: RowId, end: RowId) -> Vec<ScanPiece> {
         let snapshot = self.snapshot();
-        let of_column =
-            |test: &Test, column| matches!(test, Test::Compare { column: id, .. } if *id == column);
+        let of_column = |test: &ColumnTest, column| matches!(test, ColumnTest::Compare { column: id, .. } if *id == column);
         let by_time = snapshot.def().time.is_some_and(|id| tests.iter().any(|test| of_column(test, id)));
         let by_id = (first, end) != (RowId(0), snapshot.next_row());
         if columns.is_empty() && tests.is_empty() || by_id && !by_time {
@@ -105,7 +104,7 @@ impl Provider {
     }
 }
 
-fn visible(snapshot: &Snapshot, system: bool) -> (SchemaRef, Vec<ColumnId>) {
+fn visible_columns(snapshot: &Snapshot, system: bool) -> (SchemaRef, Vec<ColumnId>) {
     // Stored batches begin with the system columns, which `*` leaves out.
     let stored = snapshot.arrow_schema().fields();
     let mut fields = stored[2..].to_vec();
@@ -118,7 +117,7 @@ fn visible(snapshot: &Snapshot, system: bool) -> (SchemaRef, Vec<ColumnId>) {
 }
 
 #[async_trait]
-impl TableProvider for Provider {
+impl TableProvider for SnapshotProvider {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -157,22 +156,22 @@ impl TableProvider for Provider {
         let tests = prune::tests(filters, snapshot.def());
         let fits = |piece: &ScanPiece| tests.is_empty() || prune::may_match(piece, &tests);
         let scan = |parts, exact, limit| Scan::new(snapshot.clone(), projection.clone(), parts, exact, limit);
-        let place = prune::place(snapshot, &tests).map_err(ours)?;
-        let found = match &place {
-            Place::Range(first, end) if first < end && !tests.is_empty() => {
-                by_index::find(&self.table, &tests)
+        let location = prune::locate_rows(snapshot, &tests).map_err(ours)?;
+        let found = match &location {
+            RowLocation::Range(first, end) if first < end && !tests.is_empty() => {
+                index_lookup::find(&self.table, &tests)
             }
             _ => None,
         };
         if let Some(found) = found {
-            let parts = found_parts(snapshot, &found, &tests, state.config().target_partitions());
-            let scan = scan(parts, false, None).found_by(found.name);
-            return Ok(Arc::new(scan.over(self.table.clone(), tests)));
+            let parts = lookup_parts(snapshot, &found, &tests, state.config().target_partitions());
+            let scan = scan(parts, false, None).with_index(found.name);
+            return Ok(Arc::new(scan.with_coverage(self.table.clone(), tests)));
         }
-        let by_range = matches!(place, Place::Range(..));
-        let parts = match place {
-            Place::Rows(rows) => vec![Part::Rows(rows)],
-            Place::Range(first, end) => {
+        let by_range = matches!(location, RowLocation::Range(..));
+        let parts = match location {
+            RowLocation::Rows(rows) => vec![ScanPart::Rows(rows)],
+            RowLocation::Range(first, end) => {
                 let fits = |piece: &ScanPiece| {
                     let (low, high) = piece.row_range();
                     high >= first && low < end && fits(piece)
@@ -183,14 +182,14 @@ impl TableProvider for Provider {
                     self.pieces(&columns, &tests, first, end).into_iter().filter(fits).collect()
                 };
                 // DataFusion pushes a limit this far only if no filter is above it.
-                let pieces = if filters.is_empty() { enough(pieces, limit) } else { pieces };
-                split(pieces, state.config().target_partitions())
+                let pieces = if filters.is_empty() { pieces_for_limit(pieces, limit) } else { pieces };
+                split_into_parts(pieces, state.config().target_partitions())
             }
         };
         // The number of live rows of an unreadable segment is unknown: a count must meet the error.
-        let counted = |part: &Part| match part {
-            Part::Pieces(pieces) => pieces.iter().all(ScanPiece::is_counted),
-            Part::Rows(_) | Part::Count(_) => true,
+        let counted = |part: &ScanPart| match part {
+            ScanPart::Pieces(pieces) => pieces.iter().all(ScanPiece::is_counted),
+            ScanPart::Rows(_) | ScanPart::Count(_) => true,
         };
         let exact = filters.is_empty()
             && snapshot.segments().all(|segment| segment.check().is_ok())
@@ -199,24 +198,29 @@ impl TableProvider for Provider {
         // The scan is complete if it left out only rows that the filters refuse.
         let of_all = limit.is_none() && by_range;
         let scan = scan(parts, exact, limit);
-        Ok(Arc::new(if of_all { scan.over(self.table.clone(), tests) } else { scan }))
+        Ok(Arc::new(if of_all { scan.with_coverage(self.table.clone(), tests) } else { scan }))
     }
 }
 
 /// Makes the parts of an index lookup: the rows found, and the index's tail as far as its pieces may match the tests.
-pub(crate) fn found_parts(snapshot: &Snapshot, found: &Found, tests: &[Test], count: usize) -> Vec<Part> {
-    let mut parts: Vec<Part> =
-        found.rows.chunks(table::BATCH_ROWS).map(|rows| Part::Rows(rows.to_vec())).collect();
+pub(crate) fn lookup_parts(
+    snapshot: &Snapshot,
+    found: &IndexedRows,
+    tests: &[ColumnTest],
+    count: usize,
+) -> Vec<ScanPart> {
+    let mut parts: Vec<ScanPart> =
+        found.rows.chunks(table::BATCH_ROWS).map(|rows| ScanPart::Rows(rows.to_vec())).collect();
     let mut tail = snapshot.pieces_after(found.reached);
     tail.retain(|piece| tests.is_empty() || prune::may_match(piece, tests));
     if !tail.is_empty() || parts.is_empty() {
-        parts.extend(split(tail, count));
+        parts.extend(split_into_parts(tail, count));
     }
     parts
 }
 
 /// Returns the first pieces that together hold `limit` rows.
-fn enough(mut pieces: Vec<ScanPiece>, limit: Option<usize>) -> Vec<ScanPiece> {
+fn pieces_for_limit(mut pieces: Vec<ScanPiece>, limit: Option<usize>) -> Vec<ScanPiece> {
     let Some(limit) = limit else { return pieces };
     let mut rows = 0;
     let wanted = pieces.iter().take_while(|piece| {
@@ -231,7 +235,7 @@ fn enough(mut pieces: Vec<ScanPiece>, limit: Option<usize>) -> Vec<ScanPiece> {
 }
 
 /// Splits the pieces into at most `count` parts of about equal rows. Neighbours stay together, so each part is in row-id order.
-fn split(pieces: Vec<ScanPiece>, count: usize) -> Vec<Part> {
+fn split_into_parts(pieces: Vec<ScanPiece>, count: usize) -> Vec<ScanPart> {
     let total: usize = pieces.iter().map(ScanPiece::rows).sum();
     // A further thread is worth it for a full batch of rows.
     let count = count.min(total.div_ceil(table::BATCH_ROWS)).max(1);
@@ -245,18 +249,18 @@ fn split(pieces: Vec<ScanPiece>, count: usize) -> Vec<Part> {
         if are_ordered
             && part.last().is_some_and(|last: &ScanPiece| last.row_range().1 >= piece.row_range().0)
         {
-            parts.push(Part::Pieces(std::mem::take(&mut part)));
+            parts.push(ScanPart::Pieces(std::mem::take(&mut part)));
             rows = 0;
         }
         rows += piece.rows();
         part.push(piece);
         if rows >= target && parts.len() + 1 < count {
-            parts.push(Part::Pieces(std::mem::take(&mut part)));
+            parts.push(ScanPart::Pieces(std::mem::take(&mut part)));
             rows = 0;
         }
     }
     if !part.is_empty() || parts.is_empty() {
-        parts.push(Part::Pieces(part));
+        parts.push(ScanPart::Pieces(part));
     }
     parts
 }

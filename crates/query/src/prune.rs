@@ -19,7 +19,7 @@ const LOOKUPS_MAX: usize = 1_024;
 
 /// A condition on one column, or a combination of such, that a filter implies.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Test {
+pub(crate) enum ColumnTest {
     Compare {
         column: ColumnId,
         op: Operator,
@@ -36,14 +36,14 @@ pub(crate) enum Test {
     },
     IsNull(ColumnId),
     IsNotNull(ColumnId),
-    And(Vec<Test>),
-    Or(Vec<Test>),
+    And(Vec<ColumnTest>),
+    Or(Vec<ColumnTest>),
     Unknown,
 }
 
 /// The rows that can match.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum RowLocation {
     /// These rows only, in ascending order; some of them may be deleted.
     Rows(Vec<RowId>),
     /// The rows from the first id up to, but not including, the second.
@@ -51,7 +51,7 @@ pub(crate) enum Place {
 }
 
 /// Returns the tests of a scan's filters. A row must pass all of them.
-pub(crate) fn tests(filters: &[Expr], def: &TableDef) -> Vec<Test> {
+pub(crate) fn tests(filters: &[Expr], def: &TableDef) -> Vec<ColumnTest> {
     let mut all = Vec::new();
     for filter in filters {
         flatten(test(filter, def), &mut all);
@@ -59,66 +59,74 @@ pub(crate) fn tests(filters: &[Expr], def: &TableDef) -> Vec<Test> {
     all
 }
 
-pub(crate) fn flatten(test: Test, all: &mut Vec<Test>) {
+pub(crate) fn flatten(test: ColumnTest, all: &mut Vec<ColumnTest>) {
     match test {
-        Test::And(parts) => parts.into_iter().for_each(|part| flatten(part, all)),
-        Test::Unknown => {}
+        ColumnTest::And(parts) => parts.into_iter().for_each(|part| flatten(part, all)),
+        ColumnTest::Unknown => {}
         other => all.push(other),
     }
 }
 
-fn test(expr: &Expr, def: &TableDef) -> Test {
+fn test(expr: &Expr, def: &TableDef) -> ColumnTest {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
-            Test::And(vec![test(left, def), test(right, def)])
+            ColumnTest::And(vec![test(left, def), test(right, def)])
         }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
             let mut sides = sides(test(left, def));
             sides.extend(self::sides(test(right, def)));
-            Test::Or(sides)
+            ColumnTest::Or(sides)
         }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::IsNotDistinctFrom, right }) => {
-            same(left, right, def).or_else(|| same(right, left, def)).unwrap_or(Test::Unknown)
+            not_distinct_test(left, right, def)
+                .or_else(|| not_distinct_test(right, left, def))
+                .unwrap_or(ColumnTest::Unknown)
         }
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => compare(left, *op, right, def)
             .or_else(|| compare(right, op.swap()?, left, def))
-            .unwrap_or(Test::Unknown),
-        Expr::Case(case) => chosen(case, def).unwrap_or(Test::Unknown),
+            .unwrap_or(ColumnTest::Unknown),
+        Expr::Case(case) => case_test(case, def).unwrap_or(ColumnTest::Unknown),
         Expr::IsTrue(inner) => test(inner, def),
-        Expr::Column(_) => is_bool(expr, true, def).unwrap_or(Test::Unknown),
-        Expr::Not(inner) => is_bool(inner, false, def).unwrap_or(Test::Unknown),
+        Expr::Column(_) => is_bool(expr, true, def).unwrap_or(ColumnTest::Unknown),
+        Expr::Not(inner) => is_bool(inner, false, def).unwrap_or(ColumnTest::Unknown),
         Expr::InList(InList { expr, list, negated: false }) => {
-            one_of(expr, list, def).unwrap_or(Test::Unknown)
+            one_of(expr, list, def).unwrap_or(ColumnTest::Unknown)
         }
         Expr::Between(between) if !between.negated => {
-            let low = compare(&between.expr, Operator::GtEq, &between.low, def).unwrap_or(Test::Unknown);
-            let high = compare(&between.expr, Operator::LtEq, &between.high, def).unwrap_or(Test::Unknown);
-            Test::And(vec![low, high])
+            let low =
+                compare(&between.expr, Operator::GtEq, &between.low, def).unwrap_or(ColumnTest::Unknown);
+            let high =
+                compare(&between.expr, Operator::LtEq, &between.high, def).unwrap_or(ColumnTest::Unknown);
+            ColumnTest::And(vec![low, high])
         }
-        Expr::Like(like) => starts_with(like, def).unwrap_or(Test::Unknown),
-        Expr::IsNull(inner) => column(inner, def).map_or(Test::Unknown, |(id, _)| Test::IsNull(id)),
-        Expr::IsNotNull(inner) => column(inner, def).map_or(Test::Unknown, |(id, _)| Test::IsNotNull(id)),
+        Expr::Like(like) => starts_with(like, def).unwrap_or(ColumnTest::Unknown),
+        Expr::IsNull(inner) => {
+            column(inner, def).map_or(ColumnTest::Unknown, |(id, _)| ColumnTest::IsNull(id))
+        }
+        Expr::IsNotNull(inner) => {
+            column(inner, def).map_or(ColumnTest::Unknown, |(id, _)| ColumnTest::IsNotNull(id))
+        }
         Expr::Alias(alias) => test(&alias.expr, def),
-        _ => Test::Unknown,
+        _ => ColumnTest::Unknown,
     }
 }
 
 /// Returns the operands of nested ORs: `a OR b OR c` has three.
-fn sides(test: Test) -> Vec<Test> {
+fn sides(test: ColumnTest) -> Vec<ColumnTest> {
     match test {
-        Test::Or(sides) => sides,
+        ColumnTest::Or(sides) => sides,
         other => vec![other],
     }
 }
 
 /// A test that no row passes.
-const NEVER: Test = Test::Or(Vec::new());
+const NEVER: ColumnTest = ColumnTest::Or(Vec::new());
 
 /// Returns the test of `left IS NOT DISTINCT FROM right`, if the right side is a literal.
-fn same(left: &Expr, right: &Expr, def: &TableDef) -> Option<Test> {
+fn not_distinct_test(left: &Expr, right: &Expr, def: &TableDef) -> Option<ColumnTest> {
     let Expr::Literal(scalar, _) = right else { return None };
     match scalar {
-        null if null.is_null() => Some(Test::IsNull(column(left, def)?.0)),
+        null if null.is_null() => Some(ColumnTest::IsNull(column(left, def)?.0)),
         ScalarValue::Boolean(Some(true)) => Some(test(left, def)),
         _ => compare(left, Operator::Eq, right, def),
     }
@@ -126,69 +134,69 @@ fn same(left: &Expr, right: &Expr, def: &TableDef) -> Option<Test> {
 
 /// Returns the test of a searched CASE used as a condition. A row that passes meets the condition of a branch, and that branch's
 /// value is true.
-fn chosen(case: &Case, def: &TableDef) -> Option<Test> {
+fn case_test(case: &Case, def: &TableDef) -> Option<ColumnTest> {
     if case.expr.is_some() {
         return None;
     }
     let branches = case.when_then_expr.iter().map(|(when, then)| {
         let mut both = Vec::new();
-        [when, then].into_iter().for_each(|part| flatten(outcome(part, def), &mut both));
-        Test::And(both)
+        [when, then].into_iter().for_each(|part| flatten(branch_test(part, def), &mut both));
+        ColumnTest::And(both)
     });
-    let other = case.else_expr.as_ref().map_or(NEVER, |other| outcome(other, def));
+    let other = case.else_expr.as_ref().map_or(NEVER, |other| branch_test(other, def));
     let possible = branches.chain([other]).filter(|branch| !is_never(branch));
     Some(match possible.collect::<Vec<_>>().as_mut_slice() {
-        [only] => std::mem::replace(only, Test::Unknown),
-        several => Test::Or(several.to_vec()),
+        [only] => std::mem::replace(only, ColumnTest::Unknown),
+        several => ColumnTest::Or(several.to_vec()),
     })
 }
 
-fn outcome(expr: &Expr, def: &TableDef) -> Test {
+fn branch_test(expr: &Expr, def: &TableDef) -> ColumnTest {
     match expr {
         Expr::Literal(ScalarValue::Boolean(Some(false) | None) | ScalarValue::Null, _) => NEVER,
         other => test(other, def),
     }
 }
 
-fn is_never(test: &Test) -> bool {
+fn is_never(test: &ColumnTest) -> bool {
     match test {
-        Test::And(parts) => parts.iter().any(is_never),
-        Test::Or(parts) => parts.iter().all(is_never),
+        ColumnTest::And(parts) => parts.iter().any(is_never),
+        ColumnTest::Or(parts) => parts.iter().all(is_never),
         _ => false,
     }
 }
 
 /// Returns the test of a boolean column that is used as a condition.
-fn is_bool(expr: &Expr, wanted: bool, def: &TableDef) -> Option<Test> {
+fn is_bool(expr: &Expr, wanted: bool, def: &TableDef) -> Option<ColumnTest> {
     let (id, DataType::Bool) = column(expr, def)? else { return None };
-    Some(Test::Compare { column: id, op: Operator::Eq, value: Value::Bool(wanted) })
+    Some(ColumnTest::Compare { column: id, op: Operator::Eq, value: Value::Bool(wanted) })
 }
 
-fn compare(left: &Expr, op: Operator, right: &Expr, def: &TableDef) -> Option<Test> {
+fn compare(left: &Expr, op: Operator, right: &Expr, def: &TableDef) -> Option<ColumnTest> {
     if !matches!(op, Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq) {
         return None;
     }
     let (id, data_type) = column(left, def)?;
-    Some(Test::Compare { column: id, op, value: literal(right, &data_type)? })
+    Some(ColumnTest::Compare { column: id, op, value: literal(right, &data_type)? })
 }
 
 /// Returns the test of a LIKE pattern: the text before its first wildcard is a prefix.
-fn starts_with(like: &Like, def: &TableDef) -> Option<Test> {
+fn starts_with(like: &Like, def: &TableDef) -> Option<ColumnTest> {
     let plain = !like.negated && !like.case_insensitive && like.escape_char.is_none();
     let (id, DataType::String) = column(&like.expr, def)? else { return None };
     let Value::String(pattern) = literal(&like.pattern, &DataType::String)? else { return None };
     let (prefix, rest) = before_wildcards(&pattern);
     match rest {
         _ if !plain => None,
-        None => Some(Test::Compare { column: id, op: Operator::Eq, value: Value::String(prefix) }),
-        Some(_) => (!prefix.is_empty()).then_some(Test::StartsWith { column: id, prefix }),
+        None => Some(ColumnTest::Compare { column: id, op: Operator::Eq, value: Value::String(prefix) }),
+        Some(_) => (!prefix.is_empty()).then_some(ColumnTest::StartsWith { column: id, prefix }),
     }
 }
 
-fn one_of(expr: &Expr, list: &[Expr], def: &TableDef) -> Option<Test> {
+fn one_of(expr: &Expr, list: &[Expr], def: &TableDef) -> Option<ColumnTest> {
     let (id, data_type) = column(expr, def)?;
     let values: Option<Vec<Value>> = list.iter().map(|item| literal(item, &data_type)).collect();
-    Some(Test::OneOf { column: id, values: values? })
+    Some(ColumnTest::OneOf { column: id, values: values? })
 }
 
 fn column(expr: &Expr, def: &TableDef) -> Option<(ColumnId, DataType)> {
@@ -242,13 +250,13 @@ fn value(scalar: &ScalarValue, data_type: &DataType) -> Option<Value> {
 pub(crate) use physical::{exact_tests, possible_tests};
 
 /// Returns the rows of `snapshot` that can pass `tests`.
-pub(crate) fn place(snapshot: &Snapshot, tests: &[Test]) -> Result<Place> {
-    if let Some((_, rows)) = by_id(snapshot, tests, |_| true)? {
-        return Ok(Place::Rows(rows));
+pub(crate) fn locate_rows(snapshot: &Snapshot, tests: &[ColumnTest]) -> Result<RowLocation> {
+    if let Some((_, rows)) = rows_by_id(snapshot, tests, |_| true)? {
+        return Ok(RowLocation::Rows(rows));
     }
     let (mut first, mut end) = (RowId(0), snapshot.next_row());
     for test in tests {
-        let Test::Compare { column, op, value } = test else { continue };
+        let ColumnTest::Compare { column, op, value } = test else { continue };
         match (*column, value) {
             (ROW_ID, Value::Int64(v)) => {
                 let v = RowId((*v).max(0) as u64);
@@ -275,14 +283,14 @@ pub(crate) fn place(snapshot: &Snapshot, tests: &[Test]) -> Result<Place> {
             _ => {}
         }
     }
-    Ok(Place::Range(first, end.max(first)))
+    Ok(RowLocation::Range(first, end.max(first)))
 }
 
 /// Returns the rows that can pass `tests`, if these name them by row id or key and `pays` accepts their number; and the name of
 /// the method.
-pub(crate) fn by_id(
+pub(crate) fn rows_by_id(
     snapshot: &Snapshot,
-    tests: &[Test],
+    tests: &[ColumnTest],
     pays: impl Fn(u64) -> bool,
 ) -> Result<Option<(&'static str, Vec<RowId>)>> {
     let is_few = |count: usize| count <= LOOKUPS_MAX && pays(count as u64);
@@ -292,7 +300,7 @@ pub(crate) fn by_id(
     Ok(by_key(snapshot, tests, is_few)?.map(|rows| ("by key", rows)))
 }
 
-fn by_row_id(tests: &[Test], is_few: impl Fn(usize) -> bool) -> Option<Vec<RowId>> {
+fn by_row_id(tests: &[ColumnTest], is_few: impl Fn(usize) -> bool) -> Option<Vec<RowId>> {
     let values = constants(tests, ROW_ID)?;
     if !is_few(values.len()) {
         return None;
@@ -309,7 +317,11 @@ fn by_row_id(tests: &[Test], is_few: impl Fn(usize) -> bool) -> Option<Vec<RowId
     Some(rows)
 }
 
-fn by_key(snapshot: &Snapshot, tests: &[Test], is_few: impl Fn(usize) -> bool) -> Result<Option<Vec<RowId>>> {
+fn by_key(
+    snapshot: &Snapshot,
+    tests: &[ColumnTest],
+    is_few: impl Fn(usize) -> bool,
+) -> Result<Option<Vec<RowId>>> {
     let def = snapshot.def();
     if !def.is_keyed() {
         return Ok(None);
@@ -338,11 +350,13 @@ fn by_key(snapshot: &Snapshot, tests: &[Test], is_few: impl Fn(usize) -> bool) -
 }
 
 /// Returns the only values that a column can have, if the tests restrict it to such.
-pub(crate) fn constants(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
+pub(crate) fn constants(tests: &[ColumnTest], wanted: ColumnId) -> Option<Vec<Value>> {
     tests.iter().find_map(|test| match test {
-        Test::Compare { column, op: Operator::Eq, value } if *column == wanted => Some(vec![value.clone()]),
-        Test::OneOf { column, values } if *column == wanted => Some(values.clone()),
-        Test::Or(parts) => {
+        ColumnTest::Compare { column, op: Operator::Eq, value } if *column == wanted => {
+            Some(vec![value.clone()])
+        }
+        ColumnTest::OneOf { column, values } if *column == wanted => Some(values.clone()),
+        ColumnTest::Or(parts) => {
             let values: Option<Vec<Vec<Value>>> =
                 parts.iter().map(|part| constants(std::slice::from_ref(part), wanted)).collect();
             values.map(|values| values.concat())
@@ -352,10 +366,13 @@ pub(crate) fn constants(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> 
 }
 
 /// Returns the range that the tests leave for a timestamp column. All tests must hold.
-pub(crate) fn window<'a>(tests: impl Iterator<Item = &'a Test>, column: ColumnId) -> RangeInclusive<i64> {
+pub(crate) fn time_range<'a>(
+    tests: impl Iterator<Item = &'a ColumnTest>,
+    column: ColumnId,
+) -> RangeInclusive<i64> {
     let (mut low, mut high) = (i64::MIN, i64::MAX);
     for test in tests {
-        let Test::Compare { column: id, op, value: Value::Timestamp(v) } = test else { continue };
+        let ColumnTest::Compare { column: id, op, value: Value::Timestamp(v) } = test else { continue };
         if *id != column {
             continue;
         }
@@ -375,17 +392,17 @@ pub(crate) fn window<'a>(tests: impl Iterator<Item = &'a Test>, column: ColumnId
 }
 
 /// Returns true if a piece can hold a row that passes all tests.
-pub(crate) fn may_match(piece: &ScanPiece, tests: &[Test]) -> bool {
-    tests.iter().all(|test| possible(test, &|column| zone(piece, column)) && !lacks(piece, test))
+pub(crate) fn may_match(piece: &ScanPiece, tests: &[ColumnTest]) -> bool {
+    tests.iter().all(|test| possible(test, &|column| zone(piece, column)) && !partition_lacks(piece, test))
 }
 
 /// Returns true if a piece belongs to a partition without a row that passes the test.
-fn lacks(piece: &ScanPiece, test: &Test) -> bool {
+fn partition_lacks(piece: &ScanPiece, test: &ColumnTest) -> bool {
     match test {
-        Test::And(parts) => parts.iter().any(|part| lacks(piece, part)),
-        Test::Or(parts) => !parts.is_empty() && parts.iter().all(|part| lacks(piece, part)),
-        Test::Compare { column, op: Operator::Eq, value } => piece.lacks(*column, value),
-        Test::OneOf { column, values } => values.iter().all(|value| piece.lacks(*column, value)),
+        ColumnTest::And(parts) => parts.iter().any(|part| partition_lacks(piece, part)),
+        ColumnTest::Or(parts) => !parts.is_empty() && parts.iter().all(|part| partition_lacks(piece, part)),
+        ColumnTest::Compare { column, op: Operator::Eq, value } => piece.lacks(*column, value),
+        ColumnTest::OneOf { column, values } => values.iter().all(|value| piece.lacks(*column, value)),
         _ => false,
     }
 }
@@ -399,18 +416,20 @@ fn zone(piece: &ScanPiece, column: ColumnId) -> Option<Zone> {
     piece.zone(column)
 }
 
-fn possible(test: &Test, zone: &dyn Fn(ColumnId) -> Option<Zone>) -> bool {
+fn possible(test: &ColumnTest, zone: &dyn Fn(ColumnId) -> Option<Zone>) -> bool {
     match test {
-        Test::And(parts) => parts.iter().all(|part| possible(part, zone)),
-        Test::Or(parts) => parts.iter().any(|part| possible(part, zone)),
-        Test::Unknown => true,
-        Test::IsNull(column) => zone(*column).is_none_or(|zone| zone.nulls > 0),
-        Test::IsNotNull(column) => zone(*column).is_none_or(|zone| zone.min.is_some()),
-        Test::Compare { column, op, value } => zone(*column).is_none_or(|zone| in_zone(&zone, *op, value)),
-        Test::OneOf { column, values } => {
+        ColumnTest::And(parts) => parts.iter().all(|part| possible(part, zone)),
+        ColumnTest::Or(parts) => parts.iter().any(|part| possible(part, zone)),
+        ColumnTest::Unknown => true,
+        ColumnTest::IsNull(column) => zone(*column).is_none_or(|zone| zone.nulls > 0),
+        ColumnTest::IsNotNull(column) => zone(*column).is_none_or(|zone| zone.min.is_some()),
+        ColumnTest::Compare { column, op, value } => {
+            zone(*column).is_none_or(|zone| in_zone(&zone, *op, value))
+        }
+        ColumnTest::OneOf { column, values } => {
             zone(*column).is_none_or(|zone| values.iter().any(|value| in_zone(&zone, Operator::Eq, value)))
         }
-        Test::StartsWith { column, prefix } => zone(*column).is_none_or(|zone| {
+        ColumnTest::StartsWith { column, prefix } => zone(*column).is_none_or(|zone| {
             let is_above = |min: &str| min > prefix.as_str() && !min.starts_with(prefix.as_str());
             match (&zone.min, &zone.max) {
                 (None, _) => false,
@@ -425,8 +444,8 @@ fn possible(test: &Test, zone: &dyn Fn(ColumnId) -> Option<Zone>) -> bool {
 fn in_zone(zone: &Zone, op: Operator, value: &Value) -> bool {
     // All values are null: no comparison holds.
     let Some(min) = &zone.min else { return false };
-    let min_to = order(min, value);
-    let max_to = zone.max.as_ref().and_then(|max| order(max, value));
+    let min_to = compare_values(min, value);
+    let max_to = zone.max.as_ref().and_then(|max| compare_values(max, value));
     let min_above = min_to == Some(Ordering::Greater);
     let max_below = max_to == Some(Ordering::Less);
     match op {
@@ -440,7 +459,7 @@ fn in_zone(zone: &Zone, op: Operator, value: &Value) -> bool {
 }
 
 /// Compares two values; `None` if they cannot be ordered.
-pub(crate) fn order(a: &Value, b: &Value) -> Option<Ordering> {
+pub(crate) fn compare_values(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
         (Value::Int32(a), Value::Int32(b)) => Some(a.cmp(b)),

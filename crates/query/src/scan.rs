@@ -1,7 +1,7 @@
 //! Scans a snapshot: one stream per part, batches of at most 8192 rows, in row-id order or in storage order.
 
-mod late;
-mod order;
+mod dynamic_filters;
+mod piece_order;
 mod reader;
 
 use std::any::Any;
@@ -27,15 +27,15 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 use table::{Projection, ScanPiece, Snapshot};
 use types::{ColumnId, IndexDef, ROW_ID, ROW_ID_NAME, RowId, TIME, TIME_NAME, Value};
 
-use crate::by_index::Found;
-use crate::provider::{Table, found_parts, position};
-use crate::prune::Test;
-use crate::tell::said::Told;
-use late::Late;
+use crate::dynamic_filter::join_keys::JoinKeyFilter;
+use crate::index_lookup::IndexedRows;
+use crate::provider::{Table, lookup_parts, position};
+use crate::prune::ColumnTest;
+use dynamic_filters::DynamicFilters;
 
 /// The work of one partition of a scan.
 #[derive(Clone, Debug)]
-pub(crate) enum Part {
+pub(crate) enum ScanPart {
     Pieces(Vec<ScanPiece>),
     /// Rows found by key, row id or index.
     Rows(Vec<RowId>),
@@ -48,7 +48,7 @@ pub(crate) enum Part {
 pub(crate) struct Scan {
     snapshot: Arc<Snapshot>,
     projection: Projection,
-    parts: Arc<Vec<Part>>,
+    parts: Arc<Vec<ScanPart>>,
     /// Name of the index that found the rows.
     index: Option<String>,
     /// True if every row read is wanted: then the counts are exact.
@@ -58,9 +58,9 @@ pub(crate) struct Scan {
     /// True if each part is read from its end, for the newest rows.
     newest_first: bool,
     /// The table and the tests of a scan that leaves out only rows which these tests refuse.
-    of_all: Option<Arc<(Table, Vec<Test>)>>,
+    coverage: Option<Arc<(Table, Vec<ColumnTest>)>>,
     /// Filters of joins and sorts above, which become known while the plan runs.
-    late: Arc<Late>,
+    dynamic_filters: Arc<DynamicFilters>,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
 }
@@ -69,7 +69,7 @@ impl Scan {
     pub fn new(
         snapshot: Arc<Snapshot>,
         projection: Projection,
-        parts: Vec<Part>,
+        parts: Vec<ScanPart>,
         exact: bool,
         limit: Option<usize>,
     ) -> Self {
@@ -83,52 +83,52 @@ impl Scan {
             exact,
             limit,
             newest_first: false,
-            of_all: None,
-            late: Arc::default(),
+            coverage: None,
+            dynamic_filters: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
             properties,
         }
     }
 
     /// Makes a scan that returns as many rows without columns as an index counted.
-    pub fn counted(snapshot: &Arc<Snapshot>, index: String, rows: u64) -> types::Result<Self> {
+    pub fn of_counted_rows(snapshot: &Arc<Snapshot>, index: String, rows: u64) -> types::Result<Self> {
         let projection = snapshot.projection(&[])?;
-        let scan = Scan::new(snapshot.clone(), projection, vec![Part::Count(rows)], false, None);
-        Ok(scan.found_by(index))
+        let scan = Scan::new(snapshot.clone(), projection, vec![ScanPart::Count(rows)], false, None);
+        Ok(scan.with_index(index))
     }
 
     /// Marks the scan as complete: of all rows it leaves out only those that these tests refuse.
-    pub fn over(self, table: Table, tests: Vec<Test>) -> Self {
-        Scan { of_all: Some(Arc::new((table, tests))), ..self }
+    pub fn with_coverage(self, table: Table, tests: Vec<ColumnTest>) -> Self {
+        Scan { coverage: Some(Arc::new((table, tests))), ..self }
     }
 
     /// Adds the dynamic filter of a join. Returns `None` if the scan cannot use it.
-    pub fn told(&self, told: Arc<Told>) -> Option<Self> {
-        self.of_all()?;
-        let late = Arc::new(self.late.and(told));
-        Some(Scan { late, ..self.with(self.limit, self.newest_first) })
+    pub fn with_dynamic_filter(&self, filter: Arc<JoinKeyFilter>) -> Option<Self> {
+        self.coverage()?;
+        let dynamic_filters = Arc::new(self.dynamic_filters.with(filter));
+        Some(Scan { dynamic_filters, ..self.with(self.limit, self.newest_first) })
     }
 
     /// Returns true if rows can be looked up by values of this column.
-    pub fn finds(&self, column: ColumnId) -> bool {
+    pub fn can_look_up(&self, column: ColumnId) -> bool {
         let def = self.snapshot.def();
         let is_first =
             |index: &IndexDef| index.kind == index::column::KIND && index.columns.first() == Some(&column);
         column == ROW_ID || def.primary_key.as_slice() == [column] || def.indexes.iter().any(is_first)
     }
 
-    /// Returns the arguments of [`Scan::over`]; `None` for any other scan.
-    pub fn of_all(&self) -> Option<(&Table, &[Test])> {
-        let (table, tests) = &**self.of_all.as_ref().filter(|_| self.limit.is_none())?;
+    /// Returns the arguments of [`Scan::with_coverage`]; `None` for any other scan.
+    pub fn coverage(&self) -> Option<(&Table, &[ColumnTest])> {
+        let (table, tests) = &**self.coverage.as_ref().filter(|_| self.limit.is_none())?;
         Some((table, tests))
     }
 
     /// Returns a scan of the same columns over the rows that an index found. Its tail is split into at most `parts` parts.
-    pub fn narrowed(&self, found: Found, parts: usize) -> Option<Self> {
-        let (table, tests) = self.of_all()?;
-        let parts = found_parts(&table.snapshot, &found, tests, parts);
+    pub fn narrowed(&self, found: IndexedRows, parts: usize) -> Option<Self> {
+        let (table, tests) = self.coverage()?;
+        let parts = lookup_parts(&table.snapshot, &found, tests, parts);
         let scan = Scan::new(self.snapshot.clone(), self.projection.clone(), parts, false, None);
-        Some(scan.found_by(found.name))
+        Some(scan.with_index(found.name))
     }
 
     pub fn snapshot(&self) -> &Snapshot {
@@ -149,7 +149,7 @@ impl Scan {
         self.projection.columns().nth(at)
     }
 
-    pub fn found_by(self, index: String) -> Self {
+    pub fn with_index(self, index: String) -> Self {
         Scan { index: Some(index), ..self }
     }
 
@@ -167,8 +167,8 @@ impl Scan {
             exact: self.exact,
             limit,
             newest_first,
-            of_all: self.of_all.clone(),
-            late: Arc::new(self.late.again()),
+            coverage: self.coverage.clone(),
+            dynamic_filters: Arc::new(self.dynamic_filters.undecided()),
             metrics: ExecutionPlanMetricsSet::new(),
             properties,
         }
@@ -181,27 +181,27 @@ impl Scan {
 
     /// Number of rows that are looked up one by one.
     pub fn lookups(&self) -> usize {
-        self.found().map(<[RowId]>::len).sum()
+        self.looked_up_rows().map(<[RowId]>::len).sum()
     }
 
-    fn found(&self) -> impl Iterator<Item = &[RowId]> {
+    fn looked_up_rows(&self) -> impl Iterator<Item = &[RowId]> {
         self.parts.iter().map(|part| match part {
-            Part::Rows(rows) => rows.as_slice(),
-            Part::Pieces(_) | Part::Count(_) => &[],
+            ScanPart::Rows(rows) => rows.as_slice(),
+            ScanPart::Pieces(_) | ScanPart::Count(_) => &[],
         })
     }
 
     fn count(&self) -> Option<u64> {
-        let count = |part: &Part| if let Part::Count(rows) = part { Some(*rows) } else { None };
+        let count = |part: &ScanPart| if let ScanPart::Count(rows) = part { Some(*rows) } else { None };
         self.parts.iter().filter_map(count).reduce(|all, rows| all + rows)
     }
 
     /// Returns a scan that reads the pieces first which may hold the first rows of an order. The filter of the sort above then
     /// shows that the others hold no wanted rows.
-    fn first_first(&self, order: &[PhysicalSortExpr]) -> Option<Self> {
+    fn with_first_pieces_first(&self, order: &[PhysicalSortExpr]) -> Option<Self> {
         let first = order.first()?;
         let at = first.expr.as_any().downcast_ref::<Column>()?.index();
-        let parts = order::by_bounds(&self.parts, self.column(at)?, first.options)?;
+        let parts = piece_order::by_bounds(&self.parts, self.column(at)?, first.options)?;
         let properties = properties(&self.projection, &parts, false);
         Some(Scan { parts: Arc::new(parts), properties, ..self.with(None, false) })
     }
@@ -237,14 +237,14 @@ impl Scan {
 
     fn pieces(&self) -> impl Iterator<Item = &ScanPiece> {
         self.parts.iter().flat_map(|part| match part {
-            Part::Pieces(pieces) => pieces.as_slice(),
-            Part::Rows(_) | Part::Count(_) => &[],
+            ScanPart::Pieces(pieces) => pieces.as_slice(),
+            ScanPart::Rows(_) | ScanPart::Count(_) => &[],
         })
     }
 
     /// Bytes of files that would be read for the first time, with all columns: they must be checked against their checksums.
     pub fn untouched_bytes(&self) -> u64 {
-        let looked_up = self.found().map(|rows| self.snapshot.untouched_bytes(rows)).sum::<u64>();
+        let looked_up = self.looked_up_rows().map(|rows| self.snapshot.untouched_bytes(rows)).sum::<u64>();
         looked_up + self.pieces().map(ScanPiece::untouched_bytes).sum::<u64>()
     }
 
@@ -255,11 +255,11 @@ impl Scan {
 
     /// Number of rows to read, of one part or of all.
     pub fn rows(&self, partition: Option<usize>) -> usize {
-        let of_part = |part: &Part| {
+        let of_part = |part: &ScanPart| {
             let rows = match part {
-                Part::Pieces(pieces) => pieces.iter().map(ScanPiece::rows).sum(),
-                Part::Rows(rows) => rows.len(),
-                Part::Count(_) => 0,
+                ScanPart::Pieces(pieces) => pieces.iter().map(ScanPiece::rows).sum(),
+                ScanPart::Rows(rows) => rows.len(),
+                ScanPart::Count(_) => 0,
             };
             rows.min(self.limit.unwrap_or(usize::MAX))
         };
@@ -271,20 +271,20 @@ impl Scan {
 }
 
 /// Returns true if each part is in row-id order.
-fn in_row_order(parts: &[Part]) -> bool {
+fn in_row_order(parts: &[ScanPart]) -> bool {
     let of_piece = |pieces: &[ScanPiece]| {
         pieces.iter().all(ScanPiece::is_in_row_order)
             && pieces.is_sorted_by(|one, next| one.row_range().1 < next.row_range().0)
     };
     parts.iter().all(|part| match part {
-        Part::Pieces(pieces) => of_piece(pieces),
-        Part::Rows(_) | Part::Count(_) => true,
+        ScanPart::Pieces(pieces) => of_piece(pieces),
+        ScanPart::Rows(_) | ScanPart::Count(_) => true,
     })
 }
 
 /// Returns the plan properties. `_time` never falls with the row id, so a part in the order of one is in the order of both; read
 /// from its end, it is in the reverse order of both.
-fn properties(projection: &Projection, parts: &[Part], newest_first: bool) -> Arc<PlanProperties> {
+fn properties(projection: &Projection, parts: &[ScanPart], newest_first: bool) -> Arc<PlanProperties> {
     let options = SortOptions { descending: newest_first, nulls_first: newest_first };
     let ordering = |id, name| {
         let column = Arc::new(Column::new(name, position(projection, id)?));
@@ -310,14 +310,14 @@ impl DisplayAs for Scan {
         if let Some(rows) = self.count() {
             write!(f, ", counted={rows} rows")?;
         }
-        if self.parts.iter().any(|part| matches!(part, Part::Rows(_))) {
+        if self.parts.iter().any(|part| matches!(part, ScanPart::Rows(_))) {
             write!(f, ", lookup={} rows", self.lookups())?;
         }
-        if self.parts.iter().any(|part| matches!(part, Part::Pieces(_))) {
+        if self.parts.iter().any(|part| matches!(part, ScanPart::Pieces(_))) {
             let label = if self.index.is_some() { "tail" } else { "pieces" };
             write!(f, ", {label}={}", self.pieces().count())?;
         }
-        if let Some(found) = self.late.found() {
+        if let Some(found) = self.dynamic_filters.lookup() {
             write!(f, ", while joining: {found}")?;
         }
         if self.newest_first {
@@ -360,7 +360,7 @@ impl ExecutionPlan for Scan {
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Statistics> {
         let rows = self.rows(partition);
         let mut statistics = Statistics::new_unknown(self.projection.schema());
-        let whole = self.parts.iter().all(|part| matches!(part, Part::Pieces(_)));
+        let whole = self.parts.iter().all(|part| matches!(part, ScanPart::Pieces(_)));
         // With a limit each part returns up to that many rows: their sum is not the answer's count.
         statistics.num_rows = if self.exact && whole && (self.limit.is_none() || partition.is_some()) {
             Precision::Exact(rows)
@@ -379,7 +379,7 @@ impl ExecutionPlan for Scan {
 
     /// Forgets the filters that were learned while the plan ran.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Scan { late: Arc::default(), ..self.with(self.limit, self.newest_first) }))
+        Ok(Arc::new(Scan { dynamic_filters: Arc::default(), ..self.with(self.limit, self.newest_first) }))
     }
 
     /// Accepts the filters that sorts push down while they run. The scan may return more rows than they accept, so the nodes
@@ -393,12 +393,12 @@ impl ExecutionPlan for Scan {
         let filters: Vec<_> = result.parent_filters.iter().map(|given| given.filter.clone()).collect();
         let taken =
             FilterPushdownPropagation::with_parent_pushdown_result(vec![PushedDown::No; filters.len()]);
-        let is_unfit = self.of_all.is_none() || filters.is_empty();
+        let is_unfit = self.coverage.is_none() || filters.is_empty();
         if phase != FilterPushdownPhase::Post || is_unfit {
             return Ok(taken);
         }
-        let late = Arc::new(Late::of(filters));
-        let scan = Scan { late, ..self.with(self.limit, self.newest_first) };
+        let dynamic_filters = Arc::new(DynamicFilters::of(filters));
+        let scan = Scan { dynamic_filters, ..self.with(self.limit, self.newest_first) };
         Ok(taken.with_updated_node(Arc::new(scan)))
     }
 
@@ -428,7 +428,7 @@ impl ExecutionPlan for Scan {
             return Ok(SortOrderPushdownResult::Unsupported);
         }
         if !is_ours || !in_row_order(&self.parts) {
-            return Ok(match self.first_first(order) {
+            return Ok(match self.with_first_pieces_first(order) {
                 Some(scan) => SortOrderPushdownResult::Inexact { inner: Arc::new(scan) },
                 None => SortOrderPushdownResult::Unsupported,
             });

@@ -2,7 +2,7 @@
 //!
 //! `index::text` does the searching itself; this module does the rest. It resolves a [`Request`] against one view (S2): its
 //! tables, their text indexes and positions, and what the principal may see of them (A1). The filter is an SQL predicate and runs
-//! as a statement over the same view. Then one `Job` without a lock finds, fuses, fetches and marks the rows.
+//! as a statement over the same view. Then one `SearchJob` without a lock finds, fuses, fetches and marks the rows.
 //!
 //! ## Threads (R3)
 //! A search in an index begins on threads of class `Interactive` that do nothing else. If it turns out to be much work (a phrase
@@ -32,10 +32,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use types::{Error, Kind, Lsn, Principal, Result, RowId, Value, name};
 
 use crate::deadline::Deadline;
-use crate::sql::Sql;
+use crate::statements::Sql;
 
-use job::Job;
-use plan::Part;
+use job::SearchJob;
+use plan::TableSearch;
 
 /// Rows of one answer.
 pub const LIMIT_MAX: usize = 1_000;
@@ -99,11 +99,11 @@ impl Request {
 
 /// The result of a search.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct SearchResult {
     /// The rows found, best first.
     pub hits: Vec<Hit>,
     /// The tables that were searched.
-    pub tables: Vec<Searched>,
+    pub tables: Vec<SearchedTable>,
     /// Rows that match, in all tables.
     pub total: u64,
     /// False if `total` is only a lower bound.
@@ -115,9 +115,9 @@ pub struct Found {
 /// One row that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
-    /// The row's table, as an index into [`Found::tables`].
+    /// The row's table, as an index into [`SearchResult::tables`].
     pub table: usize,
-    /// The row's position in [`Searched::rows`] and [`Searched::keys`].
+    /// The row's position in [`SearchedTable::rows`] and [`SearchedTable::keys`].
     pub at: usize,
     pub row: RowId,
     /// The BM25 score; with several tables, the fused rank.
@@ -128,7 +128,7 @@ pub struct Hit {
 
 /// One table that was searched.
 #[derive(Clone, Debug)]
-pub struct Searched {
+pub struct SearchedTable {
     pub table: Arc<Snapshot>,
     /// The shown columns of the rows found.
     pub rows: RecordBatch,
@@ -156,7 +156,7 @@ struct Handle {
     waiting: Arc<AtomicUsize>,
     moved: AtomicU64,
     /// Held by the one search that indexes many rows.
-    turn: Arc<Semaphore>,
+    permit: Arc<Semaphore>,
     spawner: tokio::runtime::Handle,
     runtime: vfs::Mutex<Option<Runtime>>,
 }
@@ -183,7 +183,7 @@ impl Search {
             sql,
             waiting: Arc::default(),
             moved: AtomicU64::new(0),
-            turn: Arc::new(Semaphore::new(1)),
+            permit: Arc::new(Semaphore::new(1)),
             spawner: runtime.handle().clone(),
             runtime: vfs::Mutex::new(vfs::Rank::new(29, "search threads"), Some(runtime)),
         })))
@@ -193,45 +193,46 @@ impl Search {
     ///
     /// Returns [`Kind::NotFound`] for an unknown table, column or field; [`Kind::IndexBuilding`] while an index lacks more rows
     /// than a search indexes itself; and [`Kind::Timeout`] at the deadline.
-    pub async fn run(&self, principal: &Principal, request: Request) -> Result<Found> {
-        let _place = self.enter()?;
+    pub async fn run(&self, principal: &Principal, request: Request) -> Result<SearchResult> {
+        let _guard = self.enter()?;
         let deadline = self.deadline(&request);
-        let mut turn = None;
+        let mut permit = None;
         let mut looks = OPENING_LOOKS_MAX;
         loop {
             let view = self.0.engine.view(principal)?;
-            let parts = plan::understand(&view, &request)?;
+            let parts = plan::resolve(&view, &request)?;
             if looks > 0 && self.is_opening(&view, &parts) {
                 looks -= 1;
                 self.pause(deadline).await?;
                 continue;
             }
-            if self.lacks_much(&parts) && turn.is_none() {
+            if self.needs_indexing(&parts) && permit.is_none() {
                 // After the wait, a newer view probably has little left to index.
-                turn = Some(self.turn(deadline).await?);
+                permit = Some(self.indexing_permit(deadline).await?);
                 continue;
             }
-            return self.answer(view, parts, request, deadline, turn).await;
+            return self.answer(view, parts, request, deadline, permit).await;
         }
     }
 
     /// Searches over the caller's view, at the same lsn as the caller's other reads (S2).
-    pub async fn run_in(&self, view: View, request: Request) -> Result<Found> {
-        let _place = self.enter()?;
+    pub async fn run_in(&self, view: View, request: Request) -> Result<SearchResult> {
+        let _guard = self.enter()?;
         let deadline = self.deadline(&request);
-        let parts = plan::understand(&view, &request)?;
-        let turn = if self.lacks_much(&parts) { Some(self.turn(deadline).await?) } else { None };
-        self.answer(view, parts, request, deadline, turn).await
+        let parts = plan::resolve(&view, &request)?;
+        let permit =
+            if self.needs_indexing(&parts) { Some(self.indexing_permit(deadline).await?) } else { None };
+        self.answer(view, parts, request, deadline, permit).await
     }
 
     async fn answer(
         &self,
         view: View,
-        mut parts: Vec<Part>,
+        mut parts: Vec<TableSearch>,
         request: Request,
         deadline: Deadline,
-        turn: Option<OwnedSemaphorePermit>,
-    ) -> Result<Found> {
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<SearchResult> {
         let Handle { text, sql, .. } = &*self.0;
         if let Some(filter) = &request.filter {
             for part in &mut parts {
@@ -244,13 +245,13 @@ impl Search {
                 Error::invalid("parameters without a filter").hint("a filter names them as `$1`, `$2`")
             );
         }
-        let heavy = self.lacks_much(&parts) || parts.iter().any(|part| part.scanned);
+        let heavy = self.needs_indexing(&parts) || parts.iter().any(|part| part.scanned);
         let cancel = Cancellation::with_deadline(deadline.at());
         let _guard = CancelOnDrop(Some(cancel.clone()));
-        let job = Arc::new(Job { text: text.clone(), request, parts, lsn: view.lsn(), cancel });
+        let job = Arc::new(SearchJob { text: text.clone(), request, parts, lsn: view.lsn(), cancel });
         drop(view);
         if !heavy {
-            drop(turn);
+            drop(permit);
             let light = job.clone();
             let found = self.interactive(move || {
                 // R1: in debug builds, taking one of our locks would panic here.
@@ -268,7 +269,7 @@ impl Search {
         let unindexed =
             job.parts.iter().find(|part| part.scanned).map(|part| part.snapshot.def().name.clone());
         let found = sql.blocking(deadline, move || job.run()).await;
-        drop(turn);
+        drop(permit);
         match (found, unindexed) {
             (Err(error), Some(table)) if error.kind() == Kind::Timeout => {
                 let table = name::printable(name::short_table_name(&table));
@@ -285,7 +286,7 @@ impl Search {
     }
 
     /// Returns true if a search would first have to index many rows.
-    fn lacks_much(&self, parts: &[Part]) -> bool {
+    fn needs_indexing(&self, parts: &[TableSearch]) -> bool {
         let (mut rows, mut bytes) = (0, 0);
         for part in parts.iter().filter(|part| !part.scanned) {
             let unbuilt = self.0.text.rows_to_index(&part.snapshot, part.position.as_deref());
@@ -297,9 +298,10 @@ impl Search {
     }
 
     /// Returns true if, after a restart, an index exists but is not open yet, and a search would have to repeat much of its work.
-    fn is_opening(&self, view: &View, parts: &[Part]) -> bool {
-        let opening = |part: &Part| !part.scanned && view.is_opening(index::text::NAME, &part.snapshot);
-        parts.iter().any(opening) && self.lacks_much(parts)
+    fn is_opening(&self, view: &View, parts: &[TableSearch]) -> bool {
+        let opening =
+            |part: &TableSearch| !part.scanned && view.is_opening(index::text::NAME, &part.snapshot);
+        parts.iter().any(opening) && self.needs_indexing(parts)
     }
 
     async fn pause(&self, deadline: Deadline) -> Result<()> {
@@ -311,8 +313,8 @@ impl Search {
     }
 
     /// Waits for the permit to index many rows: two searches at once would do the same work twice.
-    async fn turn(&self, deadline: Deadline) -> Result<OwnedSemaphorePermit> {
-        let waiting = self.0.turn.clone().acquire_owned();
+    async fn indexing_permit(&self, deadline: Deadline) -> Result<OwnedSemaphorePermit> {
+        let waiting = self.0.permit.clone().acquire_owned();
         self.0.sql.waiting(deadline, async { waiting.await.map_err(|_| closed()) }).await
     }
 
@@ -335,14 +337,14 @@ impl Search {
     }
 
     /// Counts a search until the returned guard is dropped.
-    fn enter(&self) -> Result<Place> {
+    fn enter(&self) -> Result<SearchGuard> {
         let before = self.0.waiting.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.0.waiting.clone());
+        let guard = SearchGuard(self.0.waiting.clone());
         if before >= WAITING_MAX {
             return Err(Error::new(Kind::Busy, format!("{before} searches wait already"))
                 .hint("try again a little later"));
         }
-        Ok(place)
+        Ok(guard)
     }
 
     async fn interactive<T: Send + 'static>(
@@ -356,16 +358,19 @@ impl Search {
                 let _ = sender.send(job());
             }
         });
-        receiver.await.unwrap_or_else(|_| match self.0.runtime.lock().is_none() {
-            true => Err(closed()),
-            false => Err(Error::internal("the search met a bug of Polynya and stopped")),
+        receiver.await.unwrap_or_else(|_| {
+            if self.0.runtime.lock().is_none() {
+                Err(closed())
+            } else {
+                Err(Error::internal("the search met a bug of Polynya and stopped"))
+            }
         })
     }
 }
 
-struct Place(Arc<AtomicUsize>);
+struct SearchGuard(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for SearchGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -7,17 +7,17 @@ use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, ObjectName
 use dialect::values::params::Params;
 use engine::{Op, View};
 use sql::as_of;
-use sql::names::{self, Written};
+use sql::names::{self, ParsedTableName};
 use sql::not_yet;
 use sql::parse;
 use types::{Error, Kind, Result, ViewColumn, ViewDef, name};
 
 use crate::planner::Planner;
-pub(crate) use expand::{Used, expand, qualify, query_of};
+pub(crate) use expand::{ExpandedView, expand, qualify, query_of};
 pub(crate) use reads::{check as check_reads, reads};
 
 /// Returns the operation of a CREATE VIEW; none if the view exists and IF NOT EXISTS was given.
-pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Result<Vec<Op>> {
+pub(crate) fn create_ops(create: &CreateView, view: &View, planner: &Planner) -> Result<Vec<Op>> {
     let missing = [
         (create.materialized, "CREATE MATERIALIZED VIEW"),
         (create.temporary, "CREATE TEMPORARY VIEW"),
@@ -32,7 +32,7 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
     if let Some((_, what)) = missing.into_iter().find(|(asked, _)| *asked) {
         return Err(not_yet(what));
     }
-    let full_name = name::full_table_name(&Written::of(&create.name)?.text())?;
+    let full_name = name::full_table_name(&ParsedTableName::of(&create.name)?.text())?;
     let known = view.view(&full_name);
     if create.if_not_exists && known.is_some() {
         return Ok(Vec::new());
@@ -44,7 +44,7 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
     if names::parameters(&statement(query.clone()))? > 0 {
         return Err(Error::invalid("a view has no parameters").hint("write the values into its query"));
     }
-    if as_of::without(&mut statement(query.clone())) {
+    if as_of::remove(&mut statement(query.clone())) {
         return Err(
             Error::invalid("a view has no point in time of its own").hint("say AS OF where the view is read")
         );
@@ -85,10 +85,10 @@ pub(crate) fn created(create: &CreateView, view: &View, planner: &Planner) -> Re
 }
 
 /// Returns the operations that drop the views of a DROP VIEW.
-pub(crate) fn dropped(view: &View, names: &[ObjectName], if_exists: bool) -> Result<Vec<Op>> {
+pub(crate) fn drop_ops(view: &View, names: &[ObjectName], if_exists: bool) -> Result<Vec<Op>> {
     let mut ops = Vec::new();
     for object in names {
-        let written = Written::of(object)?;
+        let written = ParsedTableName::of(object)?;
         match view.view(&written.text()).filter(|def| written.admits(&def.name)) {
             Some(def) => ops.push(Op::DropView { name: def.name.clone(), if_exists }),
             None if if_exists => {}
@@ -110,7 +110,7 @@ pub(crate) fn unreadable(def: &ViewDef, view: &View, error: Error) -> Error {
     }
     if view.sees_all() {
         return Error::new(Kind::Schema, format!("view `{short}` cannot be read: {}", error.message()))
-            .hint("CREATE OR REPLACE VIEW makes it anew");
+            .hint("CREATE OR REPLACE VIEW replaces it");
     }
     Error::new(
         Kind::Schema,

@@ -15,7 +15,7 @@ use types::{Error, Result};
 use vfs::{Condvar, Mutex, Rank};
 
 use crate::answer::Answer;
-use crate::deadline::Phase;
+use crate::deadline::CommitPhase;
 
 const TICK: Duration = Duration::from_millis(100);
 /// Checks without a statement before the thread sleeps: if short statements come often, few of them have to wake it.
@@ -36,21 +36,21 @@ struct Inner {
 #[derive(Default)]
 struct State {
     /// The watched statements, in the order of their arrival.
-    watched: BTreeMap<u64, Watched>,
+    watched: BTreeMap<u64, WatchedStatement>,
     next: u64,
     asleep: bool,
     closed: bool,
 }
 
-struct Watched {
+struct WatchedStatement {
     since: Instant,
     due: Instant,
-    end: Box<dyn FnOnce(Why) + Send>,
+    end: Box<dyn FnOnce(EndReason) + Send>,
 }
 
 /// The reason for which the watchdog answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum EndReason {
     Overdue,
     Closed,
 }
@@ -68,11 +68,11 @@ impl Watchdog {
     }
 
     /// Calls `end` at about `due`, or when SQL closes, unless the returned watch is dropped before.
-    pub fn watch(&self, due: Instant, end: impl FnOnce(Why) + Send + 'static) -> Watch {
+    pub fn watch(&self, due: Instant, end: impl FnOnce(EndReason) + Send + 'static) -> Watch {
         let mut state = self.inner.state.lock();
         let id = state.next;
         state.next += 1;
-        state.watched.insert(id, Watched { since: Instant::now(), due, end: Box::new(end) });
+        state.watched.insert(id, WatchedStatement { since: Instant::now(), due, end: Box::new(end) });
         let asleep = std::mem::take(&mut state.asleep);
         drop(state);
         if asleep {
@@ -95,7 +95,7 @@ impl Watchdog {
         let left = std::mem::take(&mut state.watched);
         drop(state);
         self.inner.wake.notify_one();
-        left.into_values().for_each(|watched| (watched.end)(Why::Closed));
+        left.into_values().for_each(|watched| (watched.end)(EndReason::Closed));
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // The thread is about to end, and a panic in it could not be reported.
@@ -115,7 +115,7 @@ impl Inner {
             if !overdue.is_empty() {
                 let ends: Vec<_> = overdue.iter().filter_map(|id| state.watched.remove(id)).collect();
                 drop(state);
-                ends.into_iter().for_each(|watched| (watched.end)(Why::Overdue));
+                ends.into_iter().for_each(|watched| (watched.end)(EndReason::Overdue));
                 state = self.state.lock();
             } else if !state.watched.is_empty() || idle < IDLE_TICKS {
                 idle = if state.watched.is_empty() { idle + 1 } else { 0 };
@@ -143,9 +143,9 @@ impl Drop for Watch {
 }
 
 /// The channel of a statement's only answer, given by the statement or the watchdog, whichever is first.
-pub(crate) struct Reply(Mutex<Stage>);
+pub(crate) struct Reply(Mutex<ReplyState>);
 
-enum Stage {
+enum ReplyState {
     Waited(oneshot::Sender<Result<Answer>>),
     /// The rows are being read.
     Read(mpsc::WeakSender<Result<RecordBatch>>),
@@ -154,37 +154,39 @@ enum Stage {
 
 impl Reply {
     pub fn new(sender: oneshot::Sender<Result<Answer>>) -> Self {
-        Reply(Mutex::new(Rank::new(32, "sql reply"), Stage::Waited(sender)))
+        Reply(Mutex::new(Rank::new(32, "sql reply"), ReplyState::Waited(sender)))
     }
 
     /// Gives the answer; returns false if the waiter is gone or answered. `rows` is the sender of the answer's rows.
     pub fn give(&self, answer: Result<Answer>, rows: Option<mpsc::WeakSender<Result<RecordBatch>>>) -> bool {
         let mut stage = self.0.lock();
-        let Stage::Waited(sender) = std::mem::replace(&mut *stage, Stage::Over) else { return false };
+        let ReplyState::Waited(sender) = std::mem::replace(&mut *stage, ReplyState::Over) else {
+            return false;
+        };
         if let Some(rows) = rows {
-            *stage = Stage::Read(rows);
+            *stage = ReplyState::Read(rows);
         }
         drop(stage);
         sender.send(answer).is_ok()
     }
 
     /// Answers with an error, unless the transaction was handed to the engine: then only its outcome is an answer.
-    pub fn end(&self, phase: &Phase, error: Error) {
+    pub fn end(&self, phase: &CommitPhase, error: Error) {
         let mut stage = self.0.lock();
-        if matches!(*stage, Stage::Waited(_)) && !phase.expire() {
+        if matches!(*stage, ReplyState::Waited(_)) && !phase.expire() {
             return;
         }
-        let old = std::mem::replace(&mut *stage, Stage::Over);
+        let old = std::mem::replace(&mut *stage, ReplyState::Over);
         drop(stage);
         match old {
-            Stage::Waited(sender) => drop(sender.send(Err(error))),
-            Stage::Read(rows) => {
+            ReplyState::Waited(sender) => drop(sender.send(Err(error))),
+            ReplyState::Read(rows) => {
                 if let Some(rows) = rows.upgrade() {
                     // A full channel means that the reader is not waiting.
                     let _ = rows.try_send(Err(error));
                 }
             }
-            Stage::Over => {}
+            ReplyState::Over => {}
         }
     }
 }
@@ -206,7 +208,7 @@ mod tests {
         let (sender, receiver) = oneshot::channel();
         let reply = Arc::new(Reply::new(sender));
         let answered = reply.clone();
-        let _watch = dog.watch(Instant::now(), move |_| reply.end(&Phase::default(), overdue()));
+        let _watch = dog.watch(Instant::now(), move |_| reply.end(&CommitPhase::default(), overdue()));
         assert_eq!(receiver.blocking_recv().unwrap().unwrap_err().kind(), Kind::Timeout);
         assert!(!answered.give(Err(closed()), None), "there is one answer");
         dog.close();
@@ -220,7 +222,7 @@ mod tests {
         let (batches, mut reader) = mpsc::channel(2);
         let reply = Arc::new(Reply::new(sender));
         reply.give(Err(closed()), Some(batches.downgrade()));
-        let _watch = dog.watch(Instant::now(), move |_| reply.end(&Phase::default(), overdue()));
+        let _watch = dog.watch(Instant::now(), move |_| reply.end(&CommitPhase::default(), overdue()));
         assert_eq!(reader.blocking_recv().unwrap().unwrap_err().kind(), Kind::Timeout);
     }
 
@@ -228,7 +230,7 @@ mod tests {
     fn a_transaction_on_its_way_is_not_answered_for() {
         let (sender, mut receiver) = oneshot::channel();
         let reply = Reply::new(sender);
-        let phase = Phase::default();
+        let phase = CommitPhase::default();
         assert!(phase.begin_commit());
         reply.end(&phase, overdue());
         assert!(receiver.try_recv().is_err());
@@ -248,9 +250,9 @@ mod tests {
         drop(dog.watch(Instant::now() + TICK, of("done")));
         let _left = dog.watch(later, of("left"));
         let _overdue = dog.watch(Instant::now() + 2 * TICK, of("overdue"));
-        assert_eq!(heard.recv().unwrap(), ("overdue", Why::Overdue));
+        assert_eq!(heard.recv().unwrap(), ("overdue", EndReason::Overdue));
         dog.close();
-        assert_eq!(heard.try_recv().unwrap(), ("left", Why::Closed));
+        assert_eq!(heard.try_recv().unwrap(), ("left", EndReason::Closed));
         assert!(heard.try_recv().is_err());
     }
 

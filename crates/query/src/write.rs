@@ -2,11 +2,11 @@
 //! that was read has changed since; the caller then runs the statement again.
 
 mod arbiter;
-mod assign;
+mod assignments;
 mod conflict;
 mod delete;
 mod insert;
-mod others;
+mod joined_tables;
 mod returning;
 mod update;
 
@@ -25,7 +25,7 @@ use dialect::rewrites::coercion::CELL_PREFIX;
 use dialect::values::convert;
 use dialect::values::params::Params;
 use engine::{Mode, Op, View};
-use sql::names::{Written, near};
+use sql::names::{ParsedTableName, similar_names};
 use sql::not_yet;
 use sql::parse;
 use sql::sql_type;
@@ -33,11 +33,11 @@ use table::Snapshot;
 use types::{Column, Error, Kind, NewIndex, ROW_ID_NAME, Result, RowId, TIME_NAME, TableDef, name};
 
 use crate::ddl;
-use crate::execute::{collect, heavy};
-use crate::planner::{Extra, Planner, table};
+use crate::execute::{block_in_place_if, collect};
+use crate::planner::{ExtraTable, Planner, resolve_table};
 use crate::provider::row_ids;
 
-pub(crate) use returning::Returned;
+pub(crate) use returning::ReturnedRows;
 
 use arbiter::Arbiter;
 
@@ -49,21 +49,21 @@ pub(crate) struct Change {
     /// Reservation of the memory that the rows in `ops` take; to be kept as long as they are.
     pub memory: Option<MemoryReservation>,
     /// The rows of RETURNING, which are then the answer.
-    pub returned: Option<Returned>,
+    pub returned: Option<ReturnedRows>,
     /// True if the count is that of the rows which the commit inserts.
     pub counts_inserted: bool,
     /// The arbiters whose keys were looked up. If another writer has taken one of these keys, the statement runs again.
-    pub retries_exists: Vec<Arbiter>,
+    pub arbiters: Vec<Arbiter>,
 }
 
 /// Returns true if a statement that looked up these arbiters may succeed if it runs again.
 pub(crate) fn may_retry(looked_up: &[Arbiter], error: &Error) -> bool {
-    let is_meant = || looked_up.iter().any(|arbiter| arbiter.is_meant(error));
+    let is_meant = || looked_up.iter().any(|arbiter| arbiter.caused(error));
     error.kind() == Kind::Conflict || error.kind() == Kind::Exists && is_meant()
 }
 
 /// Returns true if IF NOT EXISTS finds an index: one of that name or, without a name, one of the same kind over the same columns.
-fn is_there(def: &TableDef, wanted: &NewIndex) -> Result<bool> {
+fn index_exists(def: &TableDef, wanted: &NewIndex) -> Result<bool> {
     if !wanted.name.is_empty() {
         return Ok(def.index_named(&wanted.name).is_some());
     }
@@ -80,14 +80,14 @@ pub(crate) struct Writer<'a> {
     pub view: &'a View,
     pub params: &'a Params,
     pub cancel: &'a Arc<Cancellation>,
-    /// True if planning may take long ([`heavy`]).
+    /// True if planning may take long ([`block_in_place_if`]).
     pub long: bool,
     /// The WITH before the statement, which its queries may read.
     pub with: Option<&'a With>,
 }
 
 /// Returns the writing statement after a WITH, if the query is one.
-pub(crate) fn behind_with(query: &Query) -> Option<(Option<&With>, &Statement)> {
+pub(crate) fn statement_after_with(query: &Query) -> Option<(Option<&With>, &Statement)> {
     match query.body.as_ref() {
         SetExpr::Insert(statement) | SetExpr::Update(statement) | SetExpr::Delete(statement) => {
             Some((query.with.as_ref(), statement))
@@ -112,18 +112,20 @@ impl Writer<'_> {
                 Ok(Change { ops: crate::alter::ops(alter, self.view)?, ..Change::default() })
             }
             Statement::CreateView(create) => {
-                let ops = heavy(self.long, || crate::views::created(create, self.view, self.planner))?;
+                let ops = block_in_place_if(self.long, || {
+                    crate::views::create_ops(create, self.view, self.planner)
+                })?;
                 Ok(Change { ops, ..Change::default() })
             }
             Statement::Drop { object_type: ObjectType::View, if_exists, names, .. } => {
-                let ops = crate::views::dropped(self.view, names, *if_exists)?;
+                let ops = crate::views::drop_ops(self.view, names, *if_exists)?;
                 Ok(Change { ops, ..Change::default() })
             }
             Statement::CreateIndex(create) => {
                 let (written, index) = ddl::index(create)?;
-                let snapshot = table(self.view, &written)?;
+                let snapshot = resolve_table(self.view, &written)?;
                 let def = snapshot.def();
-                if create.if_not_exists && is_there(def, &index)? {
+                if create.if_not_exists && index_exists(def, &index)? {
                     return Ok(Change::default());
                 }
                 let op = Op::AlterIndexes { table: def.name.clone(), drop: Vec::new(), add: vec![index] };
@@ -141,7 +143,7 @@ impl Writer<'_> {
             Statement::Delete(delete) => self.delete(delete).await,
             Statement::Truncate(truncate) => self.truncate(truncate).await,
             Statement::Query(query) => {
-                let Some((with, statement)) = behind_with(query) else {
+                let Some((with, statement)) = statement_after_with(query) else {
                     return Err(Error::internal("a query changes nothing"));
                 };
                 let ctes = with.iter().flat_map(|with| &with.cte_tables);
@@ -157,7 +159,7 @@ impl Writer<'_> {
     }
 
     /// Returns the query by which a statement finds the rows that it writes, for EXPLAIN.
-    pub fn reads(&self, statement: &Statement) -> Result<Statement> {
+    pub fn read_query(&self, statement: &Statement) -> Result<Statement> {
         match statement {
             Statement::Insert(insert) => self.insert_reads(insert),
             Statement::Update(update) => self.update_reads(update),
@@ -166,15 +168,15 @@ impl Writer<'_> {
                 Ok(Statement::Query(query.clone()))
             }
             Statement::Query(query) => {
-                let Some((with, statement)) = behind_with(query) else {
+                let Some((with, statement)) = statement_after_with(query) else {
                     return Err(not_yet("a query that writes"));
                 };
-                let mut statement = self.reads(statement)?;
+                let mut statement = self.read_query(statement)?;
                 if let (Some(with), Statement::Query(query)) = (with, &mut statement) {
                     if !with.cte_tables.iter().all(|cte| parse::reads_only(&cte.query)) {
                         return Err(not_yet("a query that writes"));
                     }
-                    behind(with, query)?;
+                    prepend_with(with, query)?;
                 }
                 Ok(statement)
             }
@@ -222,19 +224,21 @@ impl Writer<'_> {
     }
 
     async fn run(&self, statement: Statement) -> Result<(RecordBatch, MemoryReservation)> {
-        self.run_over(statement, &[]).await
+        self.run_with_extras(statement, &[]).await
     }
 
     /// Runs a query to its end. It may read `extras` beside the tables.
-    async fn run_over(
+    async fn run_with_extras(
         &self,
         mut statement: Statement,
-        extras: &[Extra],
+        extras: &[ExtraTable],
     ) -> Result<(RecordBatch, MemoryReservation)> {
         if let (Some(with), Statement::Query(query)) = (self.with, &mut statement) {
-            behind(with, query)?;
+            prepend_with(with, query)?;
         }
-        let planned = heavy(self.long, || self.planner.plan_over(statement, self.params, self.view, extras))?;
+        let planned = block_in_place_if(self.long, || {
+            self.planner.plan_with_extras(statement, self.params, self.view, extras)
+        })?;
         collect(self.planner, &planned, self.cancel, self.long).await
     }
 
@@ -250,7 +254,7 @@ impl Writer<'_> {
         if !from.joins.is_empty() {
             return Err(not_yet("writing a join").hint("UPDATE … FROM and DELETE … USING read other tables"));
         }
-        let snapshot = table(self.view, &Written::of(object)?)?;
+        let snapshot = resolve_table(self.view, &ParsedTableName::of(object)?)?;
         let called = match alias {
             Some(alias) => alias.name.clone(),
             None => own_name(snapshot.def()),
@@ -260,7 +264,7 @@ impl Writer<'_> {
 }
 
 /// Puts a WITH before a query, which may have one of its own.
-fn behind(with: &With, query: &mut Query) -> Result<()> {
+fn prepend_with(with: &With, query: &mut Query) -> Result<()> {
     if query.with.is_some() {
         let inner = std::mem::replace(query, sql::ast::empty_query()?);
         *query.body = SetExpr::Query(Box::new(inner));
@@ -289,7 +293,7 @@ pub(crate) fn column_position(def: &TableDef, ident: &Ident) -> Result<usize> {
     }
     let error = Error::invalid(format!("there is no column `{}`", name::printable(&ident.value)))
         .with("table", &def.name);
-    let near = near(&ident.value, names());
+    let near = similar_names(&ident.value, names());
     if near.is_empty() {
         return Err(error);
     }
@@ -312,7 +316,7 @@ fn first_column(batch: &RecordBatch) -> Vec<RowId> {
     row_ids(batch.column(0).as_primitive::<Int64Type>()).collect()
 }
 
-fn named(expr: Expr, i: usize) -> SelectItem {
+fn cell_item(expr: Expr, i: usize) -> SelectItem {
     SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', format!("{CELL_PREFIX}{i}")) }
 }
 
@@ -325,7 +329,7 @@ fn qualified(called: &Ident, column: &str) -> Expr {
 fn dropped(view: &View, names: &[ObjectName], if_exists: bool) -> Result<Vec<Op>> {
     let mut ops = Vec::new();
     for object in names {
-        match table(view, &Written::of(object)?) {
+        match resolve_table(view, &ParsedTableName::of(object)?) {
             Ok(snapshot) => ops.push(Op::DropTable { table: snapshot.def().name.clone(), if_exists }),
             Err(error) if if_exists && error.kind() == Kind::NotFound => {}
             Err(error) => return Err(error),
@@ -344,9 +348,9 @@ fn dropped_indexes(
 ) -> Result<Vec<Op>> {
     let mut ops = Vec::new();
     for object in names {
-        let Written { namespace, table: (wanted, _) } = Written::of(object)?;
+        let ParsedTableName { namespace, table: (wanted, _) } = ParsedTableName::of(object)?;
         let tables = match on {
-            Some(on) => vec![table(view, &Written::of(on)?)?],
+            Some(on) => vec![resolve_table(view, &ParsedTableName::of(on)?)?],
             None => view.tables(),
         };
         let in_namespace = |def: &TableDef| {
@@ -385,7 +389,9 @@ pub(crate) fn row_ids_where(snapshot: &Snapshot, predicate: &str, bytes_max: usi
     // Table names contain no quotes.
     let statement =
         parse::statement(&format!("SELECT {ROW_ID_NAME} FROM \"{namespace}\".\"{table}\""), 1 << 10)?;
-    let Statement::Query(mut query) = statement else { return Err(Error::internal("a SELECT is no query")) };
+    let Statement::Query(mut query) = statement else {
+        return Err(Error::internal("a SELECT is not a query"));
+    };
     if let SetExpr::Select(select) = query.body.as_mut() {
         select.selection = Some(selection);
     }

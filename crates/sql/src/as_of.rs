@@ -1,6 +1,6 @@
 //! AS OF: reads tables of a statement as they were at an earlier commit.
 //!
-//! The parser knows `FROM t AS OF …` as `FROM t FOR SYSTEM_TIME AS OF …`. [`settle`] replaces each such point by the lsn that it
+//! The parser knows `FROM t AS OF …` as `FROM t FOR SYSTEM_TIME AS OF …`. [`resolve`] replaces each such point by the lsn that it
 //! means, before any other step looks at the statement; equal points get the same lsn. Names are then bound to the table at that
 //! lsn.
 
@@ -19,17 +19,17 @@ pub const LSN: &str = "lsn";
 
 /// The point of an AS OF clause as it is written: an lsn, or a time.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Point {
+pub enum AsOfPoint {
     Lsn(Expr),
     Time(Expr),
 }
 
-impl Point {
-    fn of(version: &TableVersion) -> Result<Point> {
+impl AsOfPoint {
+    fn of(version: &TableVersion) -> Result<AsOfPoint> {
         match version {
-            TableVersion::VersionAsOf(expr) => Ok(Point::Lsn(expr.clone())),
+            TableVersion::VersionAsOf(expr) => Ok(AsOfPoint::Lsn(expr.clone())),
             TableVersion::ForSystemTimeAsOf(expr) | TableVersion::TimestampAsOf(expr) => {
-                Ok(lsn_argument(expr).map_or_else(|| Point::Time(expr.clone()), Point::Lsn))
+                Ok(lsn_argument(expr).map_or_else(|| AsOfPoint::Time(expr.clone()), AsOfPoint::Lsn))
             }
             TableVersion::Function(_) => Err(Error::invalid("a table is read as it was by AS OF").hint(
                 "`FROM t AS OF LSN 123`, `AS OF TIMESTAMP '2026-01-01 12:00:00'`, `AS OF now() - interval '5 minutes'`",
@@ -56,22 +56,22 @@ fn lsn_argument(expr: &Expr) -> Option<Expr> {
 
 /// Replaces the points of all AS OF clauses of a statement by lsns, which `meant` computes. Returns true if there is any AS OF
 /// clause.
-pub fn settle(statement: &mut Statement, meant: &mut dyn FnMut(&Point) -> Result<Lsn>) -> Result<bool> {
-    let mut settle = Settle { meant, known: Vec::new() };
-    match statement.visit(&mut settle) {
+pub fn resolve(statement: &mut Statement, meant: &mut dyn FnMut(&AsOfPoint) -> Result<Lsn>) -> Result<bool> {
+    let mut resolve = ResolvePoints { meant, known: Vec::new() };
+    match statement.visit(&mut resolve) {
         ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(!settle.known.is_empty()),
+        ControlFlow::Continue(()) => Ok(!resolve.known.is_empty()),
     }
 }
 
-struct Settle<'a> {
-    meant: &'a mut dyn FnMut(&Point) -> Result<Lsn>,
-    known: Vec<(Point, Lsn)>,
+struct ResolvePoints<'a> {
+    meant: &'a mut dyn FnMut(&AsOfPoint) -> Result<Lsn>,
+    known: Vec<(AsOfPoint, Lsn)>,
 }
 
-impl Settle<'_> {
-    fn settle(&mut self, version: &TableVersion) -> Result<Lsn> {
-        let point = Point::of(version)?;
+impl ResolvePoints<'_> {
+    fn resolve(&mut self, version: &TableVersion) -> Result<Lsn> {
+        let point = AsOfPoint::of(version)?;
         if let Some((_, lsn)) = self.known.iter().find(|(known, _)| *known == point) {
             return Ok(*lsn);
         }
@@ -81,7 +81,7 @@ impl Settle<'_> {
     }
 }
 
-impl VisitorMut for Settle<'_> {
+impl VisitorMut for ResolvePoints<'_> {
     type Break = Error;
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
@@ -91,8 +91,8 @@ impl VisitorMut for Settle<'_> {
         if args.is_some() {
             return ControlFlow::Break(Error::invalid("AS OF is for tables, not for functions"));
         }
-        match version.as_ref().map(|version| self.settle(version)) {
-            Some(Ok(lsn)) => *version = Some(settled(lsn)),
+        match version.as_ref().map(|version| self.resolve(version)) {
+            Some(Ok(lsn)) => *version = Some(resolved_version(lsn)),
             Some(Err(error)) => return ControlFlow::Break(error),
             None => {}
         }
@@ -100,12 +100,12 @@ impl VisitorMut for Settle<'_> {
     }
 }
 
-fn settled(lsn: Lsn) -> TableVersion {
+fn resolved_version(lsn: Lsn) -> TableVersion {
     TableVersion::VersionAsOf(Expr::Value(SqlValue::Number(lsn.0.to_string(), false).into()))
 }
 
-/// Removes the AS OF clause of a table and returns its lsn. It is an error if [`settle`] has not replaced the point yet.
-pub fn take(version: &mut Option<TableVersion>) -> Result<Option<Lsn>> {
+/// Removes the AS OF clause of a table and returns its lsn. It is an error if [`resolve`] has not replaced the point yet.
+pub fn take_lsn(version: &mut Option<TableVersion>) -> Result<Option<Lsn>> {
     let Some(version) = version.take() else { return Ok(None) };
     let unsettled = || Error::internal("a point in time was not settled before names were bound");
     match version {
@@ -130,17 +130,17 @@ pub fn literal(expr: &Expr) -> Option<&str> {
 
 /// Adds an AS OF clause to the tables of a view's query: the clause with which the statement reads the view. Tables that have one
 /// of their own keep it; names of WITH get none.
-pub fn apply(query: &mut Query, version: &TableVersion) {
-    let mut apply = Apply { version, ctes: Ctes::default() };
+pub fn apply_to_query(query: &mut Query, version: &TableVersion) {
+    let mut apply = ApplyVersion { version, ctes: Ctes::default() };
     let _ = query.visit(&mut apply);
 }
 
-struct Apply<'a> {
+struct ApplyVersion<'a> {
     version: &'a TableVersion,
     ctes: Ctes,
 }
 
-impl VisitorMut for Apply<'_> {
+impl VisitorMut for ApplyVersion<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
@@ -164,7 +164,7 @@ impl VisitorMut for Apply<'_> {
 }
 
 /// Removes all AS OF clauses of a statement. Returns true if there was any.
-pub fn without(statement: &mut Statement) -> bool {
+pub fn remove(statement: &mut Statement) -> bool {
     struct Clear(bool);
     impl VisitorMut for Clear {
         type Break = ();

@@ -77,6 +77,6 @@ pub fn empty_query() -> Result<Query> {
     // Parsing is the safest way to fill the many fields of an empty SELECT.
     match parse::statement("SELECT 1", 64)? {
         Statement::Query(query) => Ok(*query),
-        _ => Err(Error::internal("a SELECT is no query")),
+        _ => Err(Error::internal("a SELECT is not a query")),
     }
 }

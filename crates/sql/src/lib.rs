@@ -8,7 +8,7 @@
 //! | [`sql_type`] | SQL's types, Arrow's and Polynya's |
 //! | [`ast`] | builders of expressions and queries |
 //!
-//! Not here: DataFusion, and tables themselves: [`names::Tables`] is asked for their columns.
+//! Not here: DataFusion, and tables themselves: [`names::TableCatalog`] is asked for their columns.
 
 #![forbid(unsafe_code)]
 
@@ -22,5 +22,5 @@ use types::{Error, name};
 
 /// The error of a clause or statement that Polynya does not support yet.
 pub fn not_yet(feature: &str) -> Error {
-    Error::invalid(format!("{} is not there yet", name::printable(feature)))
+    Error::invalid(format!("{} is not supported yet", name::printable(feature)))
 }

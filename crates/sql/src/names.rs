@@ -13,12 +13,12 @@
 //!
 //! Columns that USING and NATURAL JOIN merge are written out as expressions ([`using`]).
 
-mod asof;
+mod asof_join;
 mod ctes;
-mod known;
-mod order;
+mod order_by;
 mod output;
 mod scope;
+mod statement_names;
 mod using;
 mod wildcard;
 
@@ -32,33 +32,33 @@ use sqlparser::ast::{
 use types::{Error, Lsn, ROW_ID_NAME, Result, TIME_NAME, name};
 
 pub use ctes::Ctes;
-use known::{Known, pick};
-use scope::{Place, Rename, Scope};
-use using::Shown;
+use scope::{NamePrecedence, Rename, Scope};
+use statement_names::{StatementNames, pick};
+use using::VisibleColumns;
 
 /// The name of a table in a statement: `table` or `namespace.table`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Written {
+pub struct ParsedTableName {
     pub namespace: Option<(String, bool)>,
     /// The name, and true if it was quoted.
     pub table: (String, bool),
 }
 
 /// The catalog that [`bind`] looks tables up in.
-pub trait Tables {
+pub trait TableCatalog {
     /// Returns the full name and the columns of a table. With `at`, it is the table as of that lsn, and the full name contains
     /// the lsn (`namespace.table@lsn`).
-    fn table(&mut self, written: &Written, at: Option<Lsn>) -> Result<(String, Vec<Named>)>;
+    fn table(&mut self, written: &ParsedTableName, at: Option<Lsn>) -> Result<(String, Vec<FieldNames>)>;
 }
 
 /// The name of a column or of a struct's field, with the fields nested in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct FieldNames {
     pub name: String,
-    pub fields: Vec<Named>,
+    pub fields: Vec<FieldNames>,
 }
 
-impl Written {
+impl ParsedTableName {
     pub fn of(object: &ObjectName) -> Result<Self> {
         let part = |part: &ObjectNamePart| match part {
             ObjectNamePart::Identifier(ident) => Ok((ident.value.clone(), ident.quote_style.is_some())),
@@ -67,8 +67,10 @@ impl Written {
             }
         };
         match object.0.as_slice() {
-            [table] => Ok(Written { namespace: None, table: part(table)? }),
-            [namespace, table] => Ok(Written { namespace: Some(part(namespace)?), table: part(table)? }),
+            [table] => Ok(ParsedTableName { namespace: None, table: part(table)? }),
+            [namespace, table] => {
+                Ok(ParsedTableName { namespace: Some(part(namespace)?), table: part(table)? })
+            }
             _ => Err(Error::invalid(format!("`{object}` is not a valid table name"))
                 .hint("names are `table` or `namespace.table`")),
         }
@@ -92,10 +94,10 @@ impl Written {
 }
 
 /// Rewrites the names of a statement. Returns true if it mentions a system column, so that tables must show theirs.
-pub fn bind(statement: &mut Statement, tables: &mut dyn Tables) -> Result<bool> {
+pub fn bind(statement: &mut Statement, tables: &mut dyn TableCatalog) -> Result<bool> {
     // ASOF JOIN reads `_row_id`: of several rows of one time it takes the last one written.
-    let system = mentions_system(statement) || asof::has_asof_join(statement);
-    let mut known = Known { system, ..Known::default() };
+    let system = mentions_system_column(statement) || asof_join::has_asof_join(statement);
+    let mut known = StatementNames { system, ..StatementNames::default() };
     known.collect_ctes(statement);
     let mut relations = BindRelations { known: &mut known, tables, ctes: Ctes::default() };
     if let ControlFlow::Break(error) = statement.visit(&mut relations) {
@@ -111,7 +113,7 @@ pub fn bind(statement: &mut Statement, tables: &mut dyn Tables) -> Result<bool> 
 }
 
 /// Returns up to three names similar to `wanted`, for the hint of an error: those that differ by few letters, or contain it.
-pub fn near<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+pub fn similar_names<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let wanted = wanted.to_lowercase();
     let mut ranked: Vec<(usize, &str)> = names
         .into_iter()
@@ -148,16 +150,16 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-pub fn is_system(text: &str) -> bool {
+pub fn is_system_column(text: &str) -> bool {
     text.eq_ignore_ascii_case(ROW_ID_NAME) || text.eq_ignore_ascii_case(TIME_NAME)
 }
 
 /// Returns true if `_row_id` or `_time` is named.
-pub fn mentions_system(part: &impl Visit) -> bool {
+pub fn mentions_system_column(part: &impl Visit) -> bool {
     visit_expressions(part, |expr| {
         let found = match expr {
-            Expr::Identifier(ident) => is_system(&ident.value),
-            Expr::CompoundIdentifier(parts) => parts.iter().any(|ident| is_system(&ident.value)),
+            Expr::Identifier(ident) => is_system_column(&ident.value),
+            Expr::CompoundIdentifier(parts) => parts.iter().any(|ident| is_system_column(&ident.value)),
             _ => false,
         };
         if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -180,18 +182,16 @@ pub fn parameters(statement: &Statement) -> Result<usize> {
         }
     });
     match broken {
-        ControlFlow::Break(text) => {
-            Err(Error::invalid(format!("`{text}` is no parameter"))
-                .hint("parameters are $1, $2, … up to $1000"))
-        }
+        ControlFlow::Break(text) => Err(Error::invalid(format!("`{text}` is not a parameter"))
+            .hint("parameters are $1, $2, … up to $1000")),
         ControlFlow::Continue(()) => Ok(highest),
     }
 }
 
 /// Pass 1: looks tables up and replaces their names by the full ones.
 struct BindRelations<'a> {
-    known: &'a mut Known,
-    tables: &'a mut dyn Tables,
+    known: &'a mut StatementNames,
+    tables: &'a mut dyn TableCatalog,
     ctes: Ctes,
 }
 
@@ -220,7 +220,7 @@ impl BindRelations<'_> {
             });
             return Ok(());
         }
-        let written = Written::of(object)?;
+        let written = ParsedTableName::of(object)?;
         let (full_name, named) = self.tables.table(&written, at)?;
         if at.is_some() {
             // The table keeps the name that it would have without AS OF.
@@ -275,7 +275,7 @@ impl VisitorMut for BindRelations<'_> {
         if args.is_some() {
             return ControlFlow::Continue(());
         }
-        match crate::as_of::take(version).and_then(|at| self.bind(object, alias, at)) {
+        match crate::as_of::take_lsn(version).and_then(|at| self.bind(object, alias, at)) {
             Ok(()) => {}
             Err(error) => return ControlFlow::Break(error),
         }
@@ -296,7 +296,7 @@ impl VisitorMut for BindRelations<'_> {
 
 /// Pass 2: collects the names that the statement itself introduces.
 struct CollectAliases<'a> {
-    known: &'a mut Known,
+    known: &'a mut StatementNames,
 }
 
 impl VisitorMut for CollectAliases<'_> {
@@ -335,17 +335,22 @@ impl VisitorMut for CollectAliases<'_> {
 
 /// Pass 3: replaces the names of columns by their exact ones, and leaves the system columns out of `*`.
 struct Rewrite<'a> {
-    known: &'a Known,
+    known: &'a StatementNames,
     /// The scopes of the enclosing queries, the outermost first.
     scopes: Vec<Scope>,
 }
 
 impl Rewrite<'_> {
-    fn select(&self, select: &mut Select, whole: &Scope) -> Result<(Scope, Shown)> {
+    fn select(&self, select: &mut Select, whole: &Scope) -> Result<(Scope, VisibleColumns)> {
         using::name_relations(select);
         let scope = scope::of_select(select, whole, self.known, &self.scopes);
-        let rename =
-            Rename { known: self.known, scope: &scope, outer: &self.scopes, place: Place::Inside, depth: 0 };
+        let rename = Rename {
+            known: self.known,
+            scope: &scope,
+            outer: &self.scopes,
+            precedence: NamePrecedence::ColumnsFirst,
+            depth: 0,
+        };
         let shown = using::spell_out(select, &scope, self.known, &self.scopes)?;
         if self.known.system {
             self.hide_system(select);
@@ -361,19 +366,24 @@ impl Rewrite<'_> {
         }
         scope::rename_select(select, self.known, &scope, &self.scopes);
         using::merge(select, &shown, self.known, &self.scopes);
-        output::apart(&mut select.projection, &scope);
+        output::make_unique(&mut select.projection, &scope);
         Ok((scope, shown))
     }
 
     /// Binds the names in ORDER BY, which sees the columns of the first SELECT of the body.
-    fn order(&self, query: &mut Query, first: Option<(Scope, Shown)>) {
+    fn order(&self, query: &mut Query, first: Option<(Scope, VisibleColumns)>) {
         let (Some((mut scope, shown)), Some(order_by)) = (first, &mut query.order_by) else { return };
         scope.add_outputs(&query.body, self.known, &self.scopes);
-        let mut rename =
-            Rename { known: self.known, scope: &scope, outer: &self.scopes, place: Place::Last, depth: 0 };
+        let mut rename = Rename {
+            known: self.known,
+            scope: &scope,
+            outer: &self.scopes,
+            precedence: NamePrecedence::AliasesFirst,
+            depth: 0,
+        };
         let _ = order_by.visit(&mut rename);
         using::merge_order(query, &shown, &scope, self.known, &self.scopes);
-        order::read_columns(query, &scope);
+        order_by::read_columns(query, &scope);
     }
 
     fn hide_system(&self, select: &mut Select) {

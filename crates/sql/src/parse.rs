@@ -7,11 +7,11 @@ mod dialect;
 mod explain;
 mod growth;
 mod operators;
-mod standard;
+mod standard_forms;
 mod text;
-mod unread;
+mod unsupported;
 
-use dialect::Bounded;
+use dialect::BoundedDialect;
 use sqlparser::ast::{Expr, Query, SetExpr, Statement};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -38,14 +38,14 @@ pub fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
     }
     let tokens = operators::tokens(text).map_err(|e| syntax(&e.to_string()))?;
     bounds::check(&tokens)?;
-    let points = as_of::spelled_out(&tokens);
-    let dialect = Bounded::new(STEPS_WASTED_MAX + tokens.len() * 4).with_versions(points.is_some());
+    let points = as_of::rewritten(&tokens);
+    let dialect = BoundedDialect::new(STEPS_WASTED_MAX + tokens.len() * 4).with_versions(points.is_some());
     let mut tokens = points.unwrap_or(tokens);
-    standard::table_as_query(&mut tokens);
+    standard_forms::table_as_query(&mut tokens);
     let tokens = if defines_table(&tokens) { fold_nested_types(tokens) } else { tokens };
     let nameless = nameless_index(&tokens);
     let tokens = match &nameless {
-        Some(words) => without(tokens, words),
+        Some(words) => remove_tokens(tokens, words),
         None => tokens,
     };
     let mut statements = Parser::new(&dialect)
@@ -68,9 +68,9 @@ pub fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
             if let Statement::CreateIndex(create) = &mut statement {
                 create.if_not_exists |= nameless.is_some();
             }
-            explain::settle(&mut statement)?;
-            standard::spell(&mut statement);
-            unread::refuse(&statement)?;
+            explain::apply_options(&mut statement)?;
+            standard_forms::rewrite(&mut statement);
+            unsupported::refuse(&statement)?;
             growth::check(&statement)?;
             Ok(statement)
         }
@@ -87,7 +87,7 @@ pub fn statement(text: &str, bytes_max: usize) -> Result<Statement> {
 pub fn check_size(statement: &Statement, bytes_max: usize) -> Result<()> {
     self::statement(&text_of(statement), bytes_max)
         .map(drop)
-        .map_err(|error| Error::new(error.kind(), format!("with its views opened: {}", error.message())))
+        .map_err(|error| Error::new(error.kind(), format!("with its views expanded: {}", error.message())))
 }
 
 /// Returns the words of a text: names, quoted or not, and keywords.
@@ -105,8 +105,8 @@ pub fn predicate(text: &str, bytes_max: usize) -> Result<Expr> {
     // The brackets turn a text that ends the expression early into an error, instead of the beginning of something else.
     let whole = statement(&format!("SELECT 1 WHERE (\n{text}\n)"), bytes_max)?;
     let wrong = || {
-        Error::invalid("the filter is no predicate")
-            .hint("write what stands behind WHERE, such as `lang = 'en' AND year > 2000`")
+        Error::invalid("the filter is not a predicate")
+            .hint("write a condition as after WHERE, such as `lang = 'en' AND year > 2000`")
     };
     let text = whole.to_string();
     let Statement::Query(query) = whole else { return Err(wrong()) };
@@ -122,16 +122,20 @@ fn syntax(text: &str) -> Error {
     let word = text.strip_prefix("No infix parser for token ").and_then(|rest| rest.split_once("value: \""));
     if let Some((word, rest)) = word.and_then(|(_, rest)| rest.split_once('"')) {
         let place = rest.rfind(" at Line: ").map_or("", |at| &rest[at..]);
-        return Error::invalid(format!("syntax error: `{}` is no operator{place}", name::printable(word)));
+        return Error::invalid(format!(
+            "syntax error: `{}` is not an operator{place}",
+            name::printable(word)
+        ));
     }
     let mut cut: String = text.chars().take(300).collect();
     if cut.len() < text.len() {
         cut.push('…');
     }
     let error = Error::invalid(format!("syntax error: {cut}"));
-    match cut.contains("SYSTEM_TIME") {
-        true => error.hint("AS OF stands before the table's other name: `FROM t AS OF LSN 5 AS x`"),
-        false => error,
+    if cut.contains("SYSTEM_TIME") {
+        error.hint("AS OF stands before the table's other name: `FROM t AS OF LSN 5 AS x`")
+    } else {
+        error
     }
 }
 
@@ -167,7 +171,7 @@ fn nameless_index(tokens: &[TokenWithSpan]) -> Option<[usize; 3]> {
     (words.next()?.1 != Keyword::ON).then_some(places)
 }
 
-fn without(tokens: Vec<TokenWithSpan>, places: &[usize]) -> Vec<TokenWithSpan> {
+fn remove_tokens(tokens: Vec<TokenWithSpan>, places: &[usize]) -> Vec<TokenWithSpan> {
     tokens.into_iter().enumerate().filter(|(at, _)| !places.contains(at)).map(|(_, token)| token).collect()
 }
 

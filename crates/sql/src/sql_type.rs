@@ -148,7 +148,7 @@ pub fn refuse_length(sql: &SqlType) -> Result<()> {
         | SqlType::CharVarying(Some(_))
         | SqlType::Char(Some(_))
         | SqlType::Character(Some(_)) => {
-            Err(Error::invalid(format!("`{sql}` is not there yet but in `CAST(x AS {sql})`"))
+            Err(Error::invalid(format!("`{sql}` is supported only in `CAST(x AS {sql})`"))
                 .hint("write `left(x, n)`"))
         }
         _ => Ok(()),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use query::files::{Copy, Draft, Format, Place, What};
+use query::files::{Copy, CopyDirection, CopyEndpoint, Draft, Format};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use types::{Error, Kind, Result, name};
@@ -41,13 +41,13 @@ const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// Runs a COPY. `text` is the statement for the server, whose file is replaced by a stream. Returns the number of copied
 /// rows, `None` if they went to standard output. Dropping the future cancels the copy and leaves no file.
 pub async fn run(client: &mut HttpClient, copy: &Copy, text: &str, stdin: StdinUse) -> Result<Option<u64>> {
-    let file = match &copy.place {
-        Place::File(path) if path != "-" => Some(path.as_str()),
+    let file = match &copy.endpoint {
+        CopyEndpoint::File(path) if path != "-" => Some(path.as_str()),
         _ => None,
     };
-    let copied = match copy.what {
-        What::To { .. } => copy_to(client, copy, text, file).await,
-        What::From { .. } => copy_from(client, copy, text, file, stdin).await.map(Some),
+    let copied = match copy.direction {
+        CopyDirection::To { .. } => copy_to(client, copy, text, file).await,
+        CopyDirection::From { .. } => copy_from(client, copy, text, file, stdin).await.map(Some),
     };
     copied.map_err(|error| match file {
         Some(path) if !error.message().contains(path) => error.with("file", path),

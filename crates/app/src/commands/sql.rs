@@ -150,13 +150,13 @@ pub async fn answer(
     format: AnswerFormat,
     stdin: StdinUse,
 ) -> Result<()> {
-    let Some((asked, text)) = query::files::streamed(statement, TEXT_BYTES_MAX)? else {
+    let Some((copy_statement, text)) = query::files::parse_streamed_copy(statement, TEXT_BYTES_MAX)? else {
         return print(client, statement, params, format).await.map(|_| ());
     };
     if !params.is_empty() {
         return Err(query::files::no_params());
     }
-    let Some(count) = copy::run(client, &asked, &text, stdin).await? else { return Ok(()) };
+    let Some(count) = copy::run(client, &copy_statement, &text, stdin).await? else { return Ok(()) };
     let line = json!({ "statement": "COPY", "count": count });
     output::print(&if format == AnswerFormat::Json {
         format!("{line}\n")

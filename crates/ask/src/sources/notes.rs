@@ -1,6 +1,6 @@
 //! Finds texts by their words: notes of a vault, and every other table with a text index.
 
-use query::search::{Found, Hit, Request};
+use query::search::{Hit, Request, SearchResult};
 use types::{Kind, Result};
 
 use crate::answer::Section;
@@ -112,7 +112,7 @@ fn term(sign: &str, word: &str) -> String {
     }
 }
 
-fn text_hits(found: &Found) -> Vec<TextHit> {
+fn text_hits(found: &SearchResult) -> Vec<TextHit> {
     let rows: Vec<HitRows> = found
         .tables
         .iter()
@@ -239,7 +239,7 @@ fn list_tables(context: &Context, query: &NotesQuery) -> SourceResult {
             }
         })
         .collect();
-    let text = format!("Texts are kept in {}. Ask with a word of theirs.", texts.join(", "));
+    let text = format!("Texts are kept in {}. Ask with one of their words.", texts.join(", "));
     let section =
         Section { title: "Notes and texts".into(), text, source: "notes".into(), ..Section::default() };
     SourceResult { sections: vec![section], answered: true, ..SourceResult::default() }

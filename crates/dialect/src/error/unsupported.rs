@@ -142,7 +142,7 @@ pub(super) fn argument(text: &str) -> Option<Error> {
 
 fn lookup(table: &[(&str, &str, &str)], found: &str) -> Option<Error> {
     let (_, what, hint) = table.iter().find(|(theirs, _, _)| *theirs == found)?;
-    Some(hinted(Error::invalid(format!("{what} is not there yet")), hint))
+    Some(hinted(Error::invalid(format!("{what} is not supported yet")), hint))
 }
 
 fn hinted(error: Error, hint: &str) -> Error {
@@ -190,30 +190,30 @@ mod tests {
         for (theirs, ours) in [
             (
                 "Correlated scalar subquery can only be used in Projection, Filter, Aggregate plan nodes",
-                "a scalar subquery in an aggregate function or in ORDER BY, or one correlated by another operator than `=`, is not there yet",
+                "a scalar subquery in an aggregate function or in ORDER BY, or one correlated by another operator than `=`, is not supported yet",
             ),
-            ("Unsupported binary operator: PGExp", "the operator `^` is not there yet"),
-            ("Unsupported binary operator: Custom(\"<->\")", "the operator `<->` is not there yet"),
-            ("Unsupported SQL unary operator BitwiseNot", "the operator `~` is not there yet"),
-            ("Unsupported ast node in sqltorel: RLike { negated: false }", "RLIKE is not there yet"),
-            ("Unsupported ast node Pivot { table: Table {", "PIVOT is not there yet"),
-            ("Unsupported ast node in sqltorel: Prior(Id", "`Prior` here is not there yet"),
-            ("Operator -> is not yet supported", "the operator `->` is not there yet"),
+            ("Unsupported binary operator: PGExp", "the operator `^` is not supported yet"),
+            ("Unsupported binary operator: Custom(\"<->\")", "the operator `<->` is not supported yet"),
+            ("Unsupported SQL unary operator BitwiseNot", "the operator `~` is not supported yet"),
+            ("Unsupported ast node in sqltorel: RLike { negated: false }", "RLIKE is not supported yet"),
+            ("Unsupported ast node Pivot { table: Table {", "PIVOT is not supported yet"),
+            ("Unsupported ast node in sqltorel: Prior(Id", "`Prior` here is not supported yet"),
+            ("Operator -> is not yet supported", "the operator `->` is not supported yet"),
             (
                 "Binary operator 'AtArrow' is not supported in the physical expr",
-                "the operator `@>` is not there yet",
+                "the operator `@>` is not supported yet",
             ),
             (
                 "Aggregate can not be used as a sliding accumulator because `retract_batch` is not implemented: array_agg(v.x) ORDER BY [v.x ASC NULLS LAST]",
-                "`array_agg` over a sliding frame is not there yet",
+                "`array_agg` over a sliding frame is not supported yet",
             ),
             (
                 "There is only support Literal types for field at idx: 1 in Window Function",
-                "an argument of a window function that differs by row, as in lag(a, b), is not there yet",
+                "an argument of a window function that differs by row, as in lag(a, b), is not supported yet",
             ),
             (
                 "Unsupported LIMIT expression: Some(ScalarSubquery(<subquery>))",
-                "LIMIT by anything but a number is not there yet",
+                "LIMIT by anything but a number is not supported yet",
             ),
         ] {
             assert_eq!(reword(theirs).map(|e| e.message().to_owned()).as_deref(), Some(ours), "{theirs}");

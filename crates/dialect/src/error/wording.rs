@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use sql::names::near;
+use sql::names::similar_names;
 use sql::not_yet;
 use types::{Error, name};
 
@@ -146,7 +146,7 @@ fn function(text: &str) -> Option<Error> {
         // DataFusion's own suggestion only counts letters: for `coutn` it suggests `cot`.
         let suggested = rest.split('\'').nth(1);
         let known = FUNCTIONS.iter().map(String::as_str).chain(suggested);
-        return Some(match near(wanted, known).as_slice() {
+        return Some(match similar_names(wanted, known).as_slice() {
             [] => error,
             [close, ..] => error.hint(format!("did you mean `{close}`?")),
         });

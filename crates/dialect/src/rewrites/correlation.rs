@@ -274,5 +274,5 @@ fn is_dependent(plan: &LogicalPlan) -> bool {
 }
 
 fn refused(what: &str, hint: &str) -> DataFusionError {
-    DataFusionError::External(Box::new(Error::invalid(format!("{what} is not there yet")).hint(hint)))
+    DataFusionError::External(Box::new(Error::invalid(format!("{what} is not supported yet")).hint(hint)))
 }

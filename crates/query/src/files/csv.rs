@@ -7,19 +7,19 @@ use types::{Column, DataType, EpochUnit, Error, Kind, Result, TableDef};
 use wire::csv::{ReadFailure, Reader};
 
 use super::Copy;
-use super::input::{Bounded, Input};
-use super::rows::{self, BATCH_BYTES, Lines, ROWS};
+use super::input::{Input, RowLimitedReader};
+use super::rows::{self, BATCH_BYTES, LineRange, ROWS};
 
-/// A CSV reader before its columns are known; see [`Rows::header`].
-pub(super) struct Rows {
-    reader: Reader<Bounded>,
+/// A CSV reader before its columns are known; see [`CsvInput::header`].
+pub(super) struct CsvInput {
+    reader: Reader<RowLimitedReader>,
     null: String,
 }
 
-impl Rows {
+impl CsvInput {
     pub fn new(copy: &Copy, input: Input) -> Result<Self> {
         let reader = Reader::new(input.reader()?, copy.delimiter as u8, 0);
-        Ok(Rows { reader, null: copy.null.clone() })
+        Ok(CsvInput { reader, null: copy.null.clone() })
     }
 
     /// Reads the names in the first line, if COPY says HEADER. An empty file has none.
@@ -27,46 +27,46 @@ impl Rows {
         if !copy.header {
             return Ok(None);
         }
-        let Some(record) = self.reader.read().map_err(placed)? else { return Ok(None) };
+        let Some(record) = self.reader.read().map_err(error_at_line)? else { return Ok(None) };
         let line = record.line;
         let names = record.texts().map(|name| name.map(str::to_owned));
-        names.collect::<Result<_>>().map(Some).map_err(|error| placed(ReadFailure { line, error }))
+        names.collect::<Result<_>>().map(Some).map_err(|error| error_at_line(ReadFailure { line, error }))
     }
 
-    pub fn of(mut self, columns: Vec<Column>, def: &TableDef) -> Csv {
+    pub fn of(mut self, columns: Vec<Column>, def: &TableDef) -> CsvRows {
         if columns.len() == 1 {
             self.reader.take_empty_lines();
         }
         let units = columns.iter().map(|column| def.input_of(column.id)).collect();
-        Csv { rows: self, columns, units, ended: false }
+        CsvRows { rows: self, columns, units, ended: false }
     }
 }
 
-pub(super) struct Csv {
-    rows: Rows,
+pub(super) struct CsvRows {
+    rows: CsvInput,
     columns: Vec<Column>,
     /// The unit of numbers, for each timestamp column that declares one.
     units: Vec<Option<EpochUnit>>,
     ended: bool,
 }
 
-impl Csv {
-    fn batch(&mut self) -> Result<Option<(RecordBatch, Lines)>> {
+impl CsvRows {
+    fn batch(&mut self) -> Result<Option<(RecordBatch, LineRange)>> {
         let mut texts: Vec<StringBuilder> = self.columns.iter().map(|_| StringBuilder::new()).collect();
         let (mut lines, mut bytes) = (Vec::new(), 0);
         let mut time = Vec::new();
         while lines.len() < ROWS && bytes <= BATCH_BYTES {
-            let Some(record) = self.rows.reader.read().map_err(placed)? else { break };
+            let Some(record) = self.rows.reader.read().map_err(error_at_line)? else { break };
             let line = record.line;
             if record.len() != texts.len() {
                 let (wanted, found) = (texts.len(), record.len());
                 let error = Error::new(Kind::Schema, format!("{wanted} values expected, {found} found"));
-                return Err(placed(ReadFailure { line, error }));
+                return Err(error_at_line(ReadFailure { line, error }));
             }
             lines.push(line);
             bytes += record.bytes();
             for (at, (text, column)) in texts.iter_mut().zip(&self.columns).enumerate() {
-                let cell = record.text(at).map_err(|error| placed(ReadFailure { line, error }))?;
+                let cell = record.text(at).map_err(|error| error_at_line(ReadFailure { line, error }))?;
                 let is_null = is_null(cell, record.is_quoted(at), column, &self.rows.null);
                 match self.units[at].filter(|_| !is_null).and_then(|unit| unit.micros(cell.trim())) {
                     Some(micros) => {
@@ -107,12 +107,12 @@ impl Csv {
                 }
             }
         })?;
-        rows::batch_of(&self.columns, arrays).map(|batch| Some((batch, Lines { first, last })))
+        rows::batch_of(&self.columns, arrays).map(|batch| Some((batch, LineRange { first, last })))
     }
 }
 
-impl Iterator for Csv {
-    type Item = Result<(RecordBatch, Lines)>;
+impl Iterator for CsvRows {
+    type Item = Result<(RecordBatch, LineRange)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
@@ -128,14 +128,11 @@ impl Iterator for Csv {
 /// quote all cells, even empty ones, so an empty quoted cell is NULL in a column that cannot hold an empty value.
 fn is_null(cell: &str, is_quoted: bool, column: &Column, null: &str) -> bool {
     let holds_empty = matches!(column.data_type, DataType::String | DataType::Binary);
-    match is_quoted {
-        false => cell == null,
-        true => cell.is_empty() && null.is_empty() && !holds_empty,
-    }
+    if is_quoted { cell.is_empty() && null.is_empty() && !holds_empty } else { cell == null }
 }
 
 /// Returns the error of a record, with its line.
-fn placed(failed: ReadFailure) -> Error {
+fn error_at_line(failed: ReadFailure) -> Error {
     match failed.error.kind() {
         Kind::Schema | Kind::TooLarge => rows::at(format_args!("line {}", failed.line), None, failed.error),
         _ => failed.error,
@@ -146,8 +143,8 @@ fn placed(failed: ReadFailure) -> Error {
 mod tests {
     use types::{DataType, TableDef, TableId};
 
-    use super::super::{Input, copy, read};
-    use crate::files::Lines;
+    use super::super::{Input, parse_copy, read};
+    use crate::files::LineRange;
 
     fn def() -> TableDef {
         let mut def = TableDef::new(TableId(1), "main.t");
@@ -157,11 +154,11 @@ mod tests {
         def
     }
 
-    fn lines(text: &'static str, header: bool) -> Result<Vec<Lines>, String> {
+    fn lines(text: &'static str, header: bool) -> Result<Vec<LineRange>, String> {
         let statement = if header { "COPY t FROM STDIN (HEADER)" } else { "COPY t FROM STDIN" };
-        let asked = copy(statement, 1_000).unwrap().unwrap();
+        let copy = parse_copy(statement, 1_000).unwrap().unwrap();
         let input = Input::Stream(Box::new(text.as_bytes()));
-        let rows = read(&asked, &def(), &[], input).map_err(|e| e.to_string())?;
+        let rows = read(&copy, &def(), &[], input).map_err(|e| e.to_string())?;
         rows.map(|row| row.map(|(_, lines)| lines).map_err(|e| e.to_string())).collect()
     }
 
@@ -179,8 +176,8 @@ mod tests {
             let error = lines(text, header).unwrap_err();
             assert!(error.starts_with(wanted) && error.contains("column `n`: `x`"), "{text:?}: {error}");
         }
-        assert_eq!(lines("1,a\n2,\"b\n\"\n", false), Ok(vec![Lines { first: 1, last: 2 }]));
-        assert_eq!(lines("1,a\r\n\r\n2,\"b\nc\"\n3,d", false), Ok(vec![Lines { first: 1, last: 5 }]));
+        assert_eq!(lines("1,a\n2,\"b\n\"\n", false), Ok(vec![LineRange { first: 1, last: 2 }]));
+        assert_eq!(lines("1,a\r\n\r\n2,\"b\nc\"\n3,d", false), Ok(vec![LineRange { first: 1, last: 5 }]));
         assert_eq!(lines("", true), Ok(vec![]));
     }
 
@@ -199,6 +196,6 @@ mod tests {
             assert!(error.starts_with(&wanted), "{text:?}: {error}");
         }
         let whole = "1,5\" pipe\n2,\"a \"\"b\"\"\"\n3,\"\"\n";
-        assert_eq!(lines(whole, false), Ok(vec![Lines { first: 1, last: 3 }]));
+        assert_eq!(lines(whole, false), Ok(vec![LineRange { first: 1, last: 3 }]));
     }
 }

@@ -14,12 +14,12 @@ pub enum Input {
 }
 
 impl Input {
-    pub(super) fn reader(self) -> Result<Bounded> {
+    pub(super) fn reader(self) -> Result<RowLimitedReader> {
         let inner: Box<dyn Read + Send> = match self {
             Input::Stream(stream) => stream,
             Input::File(file) => Box::new(FileReader::whole(file).map_err(failed)?),
         };
-        Ok(Bounded { inner, left: ROW_BYTES_MAX })
+        Ok(RowLimitedReader { inner, left: ROW_BYTES_MAX })
     }
 }
 
@@ -35,19 +35,19 @@ impl std::fmt::Debug for Input {
 /// Bytes of the longest row of a text format.
 const ROW_BYTES_MAX: usize = 64 << 20;
 
-/// A reader that fails after [`ROW_BYTES_MAX`] bytes without a call of [`Bounded::row_was_read`].
-pub(super) struct Bounded {
+/// A reader that fails after [`ROW_BYTES_MAX`] bytes without a call of [`RowLimitedReader::row_was_read`].
+pub(super) struct RowLimitedReader {
     inner: Box<dyn Read + Send>,
     left: usize,
 }
 
-impl Bounded {
+impl RowLimitedReader {
     pub fn row_was_read(&mut self) {
         self.left = ROW_BYTES_MAX;
     }
 }
 
-impl Read for Bounded {
+impl Read for RowLimitedReader {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 && !bytes.is_empty() {
             return Err(io::Error::other(too_long()));

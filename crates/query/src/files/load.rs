@@ -8,22 +8,22 @@ use arrow::compute::concat_batches;
 use engine::{Committed, Engine, Mode, Transaction};
 use types::{Error, Kind, Lsn, Principal, Result, TableDef, name};
 
-use super::rows::{Batches, Lines};
+use super::rows::{Batches, LineRange};
 
 /// Bytes of one piece; a larger file becomes several commits.
 pub const PIECE_BYTES: usize = 64 << 20;
-/// Commits of one piece. A piece whose rows take more than a commit may is split; the bound is needed because a table can make
-/// any number of bytes of a few.
+/// Commits that one piece may become. A piece is split if the table adds so many bytes to its rows that they exceed one commit;
+/// without a bound a few bytes of a file could become any number of commits.
 pub const COMMITS_OF_PIECE_MAX: usize = 64;
 /// Time that a piece waits while writers are refused because there is too much to do.
-const BUSY_PATIENCE: Duration = Duration::from_secs(60);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// Attempts at a piece while others change the table's columns.
 const ATTEMPTS_MAX: u32 = 8;
 
 /// The result of loading a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadSummary {
     /// Rows that were inserted.
     pub count: u64,
     pub commits: u64,
@@ -33,17 +33,17 @@ pub struct Loaded {
 
 /// Commits the rows of a file. `commit` inserts one batch and waits until it is durable. An error after the first commit tells
 /// how many rows were inserted.
-pub fn load(rows: Batches, mut commit: impl FnMut(RecordBatch) -> Result<Committed>) -> Result<Loaded> {
-    let mut loaded = Loaded::default();
-    let mut piece = Piece::default();
+pub fn load(rows: Batches, mut commit: impl FnMut(RecordBatch) -> Result<Committed>) -> Result<LoadSummary> {
+    let mut loaded = LoadSummary::default();
+    let mut piece = PendingCommit::default();
     for batch in rows {
-        let (batch, lines) = batch.map_err(|error| told(error, loaded))?;
+        let (batch, lines) = batch.map_err(|error| with_rows_committed(error, loaded))?;
         piece.push(batch, lines);
         if piece.bytes > PIECE_BYTES {
-            piece.commit(&mut commit, &mut loaded).map_err(|error| told(error, loaded))?;
+            piece.commit(&mut commit, &mut loaded).map_err(|error| with_rows_committed(error, loaded))?;
         }
     }
-    piece.commit(&mut commit, &mut loaded).map_err(|error| told(error, loaded))?;
+    piece.commit(&mut commit, &mut loaded).map_err(|error| with_rows_committed(error, loaded))?;
     Ok(loaded)
 }
 
@@ -57,7 +57,7 @@ pub fn too_many_commits(bytes: usize) -> Error {
     Error::new(Kind::TooLarge, message).hint("send fewer rows at once")
 }
 
-fn told(error: Error, loaded: Loaded) -> Error {
+fn with_rows_committed(error: Error, loaded: LoadSummary) -> Error {
     if loaded.count == 0 {
         return error;
     }
@@ -93,15 +93,15 @@ pub fn commit(
 
 /// Rows that are committed together.
 #[derive(Default)]
-struct Piece {
+struct PendingCommit {
     batches: Vec<RecordBatch>,
     bytes: usize,
     /// The lines of each batch.
-    lines: Vec<Lines>,
+    lines: Vec<LineRange>,
 }
 
-impl Piece {
-    fn push(&mut self, batch: RecordBatch, lines: Lines) {
+impl PendingCommit {
+    fn push(&mut self, batch: RecordBatch, lines: LineRange) {
         self.bytes += batch.get_array_memory_size();
         self.batches.push(batch);
         self.lines.push(lines);
@@ -110,9 +110,9 @@ impl Piece {
     fn commit(
         &mut self,
         commit: &mut impl FnMut(RecordBatch) -> Result<Committed>,
-        loaded: &mut Loaded,
+        loaded: &mut LoadSummary,
     ) -> Result<()> {
-        let Piece { batches, lines, .. } = std::mem::take(self);
+        let PendingCommit { batches, lines, .. } = std::mem::take(self);
         let Some(first) = batches.first() else { return Ok(()) };
         let whole = concat_batches(&first.schema(), &batches)
             .map_err(|e| Error::internal(format!("the rows of a file make no batch: {e}")))?;
@@ -126,7 +126,7 @@ impl Piece {
             if commits == COMMITS_OF_PIECE_MAX {
                 return Err(too_many_commits(PIECE_BYTES));
             }
-            match written(&part, commit) {
+            match commit_with_retry(&part, commit) {
                 Ok(committed) => {
                     loaded.count += committed.count;
                     loaded.commits += 1;
@@ -155,7 +155,7 @@ impl Piece {
 }
 
 /// Returns the lines of the batches that contain some of `rows` rows after the first `first`.
-fn lines_of(counts: &[usize], lines: &[Lines], first: usize, rows: usize) -> Option<Lines> {
+fn lines_of(counts: &[usize], lines: &[LineRange], first: usize, rows: usize) -> Option<LineRange> {
     let mut before = 0;
     let mut found = counts.iter().zip(lines).filter(|(count, _)| {
         let begin = before;
@@ -164,11 +164,11 @@ fn lines_of(counts: &[usize], lines: &[Lines], first: usize, rows: usize) -> Opt
     });
     let (_, begin) = found.next()?;
     let (_, end) = found.last().unwrap_or((&0, begin));
-    Some(Lines { first: begin.first, last: end.last })
+    Some(LineRange { first: begin.first, last: end.last })
 }
 
 /// Commits rows once. Retries while the table is being altered, and while the engine is busy.
-fn written(
+fn commit_with_retry(
     rows: &RecordBatch,
     commit: &mut impl FnMut(RecordBatch) -> Result<Committed>,
 ) -> Result<Committed> {
@@ -186,7 +186,7 @@ fn written(
                 thread::sleep(Duration::from_millis(1 << changes));
                 changes += 1;
             }
-            Err(error) if error.kind() == Kind::Busy && started.elapsed() < BUSY_PATIENCE => {
+            Err(error) if error.kind() == Kind::Busy && started.elapsed() < BUSY_TIMEOUT => {
                 thread::sleep(BUSY_PAUSE);
             }
             settled => return settled,
@@ -204,11 +204,11 @@ mod tests {
 
     /// Loads a file of batches of 10 rows, one line each, into a table where a commit takes at most `rows_max` rows and refuses
     /// the row `bad`.
-    fn loaded(batches: u64, rows_max: usize, bad: Option<i64>) -> Result<Loaded> {
+    fn loaded(batches: u64, rows_max: usize, bad: Option<i64>) -> Result<LoadSummary> {
         let rows = (0..batches as i64).map(|at| {
             let numbers = Arc::new(Int64Array::from_iter_values(at * 10..at * 10 + 10)) as ArrayRef;
             let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
-            Ok((batch, Lines { first: at as u64 * 10 + 1, last: at as u64 * 10 + 10 }))
+            Ok((batch, LineRange { first: at as u64 * 10 + 1, last: at as u64 * 10 + 10 }))
         });
         load(Box::new(rows.collect::<Vec<_>>().into_iter()), |batch| {
             let count = batch.num_rows();

@@ -10,11 +10,11 @@ pub(super) use wire::csv::BOM;
 use wire::json::{DecodeTarget, decode};
 use wire::parser::{Parser, SyntaxError};
 
-use super::input::{Bounded, Input, failed};
-use super::rows::{self, BUFFER_BYTES, Lines, ROWS};
+use super::input::{Input, RowLimitedReader, failed};
+use super::rows::{self, BUFFER_BYTES, LineRange, ROWS};
 
-pub(super) struct Rows {
-    input: Bounded,
+pub(super) struct NdjsonRows {
+    input: RowLimitedReader,
     /// The table's definition, reduced to the wanted columns.
     def: TableDef,
     /// Bytes that were read and not decoded yet.
@@ -35,14 +35,14 @@ struct Objects {
     stopped: Option<SyntaxError>,
 }
 
-impl Rows {
+impl NdjsonRows {
     pub fn new(def: &TableDef, mut columns: Vec<Column>, input: Input) -> Result<Self> {
         // Defaults are for columns that the file does not contain at all.
         columns.iter_mut().for_each(|column| column.default = None);
         let mut def = def.clone();
         def.schema.columns = columns;
         let (input, block) = (input.reader()?, Vec::new());
-        Ok(Rows { input, def, block, line: 1, begun: false, at_end: false, ended: false })
+        Ok(NdjsonRows { input, def, block, line: 1, begun: false, at_end: false, ended: false })
     }
 
     /// Reads until there are `wanted` bytes, or until the end.
@@ -88,7 +88,7 @@ impl Rows {
         self.line + newlines(&self.block[..byte.min(self.block.len())])
     }
 
-    fn batch(&mut self) -> Result<Option<(RecordBatch, Lines)>> {
+    fn batch(&mut self) -> Result<Option<(RecordBatch, LineRange)>> {
         let mut wanted = FILL_BYTES;
         let objects = loop {
             self.fill(wanted)?;
@@ -117,7 +117,7 @@ impl Rows {
                 decoded => break decoded?,
             }
         };
-        let lines = Lines { first: self.line_of(starts[0]), last: self.line_of(end) };
+        let lines = LineRange { first: self.line_of(starts[0]), last: self.line_of(end) };
         self.line = lines.last;
         self.block.drain(..end);
         self.input.row_was_read();
@@ -207,8 +207,8 @@ fn newlines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-impl Iterator for Rows {
-    type Item = Result<(RecordBatch, Lines)>;
+impl Iterator for NdjsonRows {
+    type Item = Result<(RecordBatch, LineRange)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {

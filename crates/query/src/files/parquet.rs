@@ -16,7 +16,7 @@ use types::{Error, Kind, Result, TableDef, name, parquet_footer};
 use wire::json_texts;
 
 use super::input::{FileReader, Input, failed};
-use super::rows::{self, BATCH_BYTES, Lines, ROWS, position};
+use super::rows::{self, BATCH_BYTES, LineRange, ROWS, position};
 
 /// Bytes of one row group, which is held in memory.
 const GROUP_BYTES: usize = 32 << 20;
@@ -55,7 +55,7 @@ pub(super) fn read(
     def: &TableDef,
     columns: &[usize],
     input: Input,
-) -> Result<impl Iterator<Item = Result<(RecordBatch, Lines)>> + use<>> {
+) -> Result<impl Iterator<Item = Result<(RecordBatch, LineRange)>> + use<>> {
     let Input::File(file) = input else {
         return Err(Error::invalid("Parquet cannot be read from a stream: its index is at its end")
             .hint("save it to a file"));
@@ -121,7 +121,7 @@ pub(super) fn read(
             let schema = Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>());
             let batch = RecordBatch::try_new(Arc::new(schema), batch.columns().to_vec())
                 .map_err(|e| Error::invalid(format!("the rows of the file make no batch: {e}")))?;
-            Ok((batch, Lines { first, last: read }))
+            Ok((batch, LineRange { first, last: read }))
         });
         ended = batch.is_err();
         Some(batch)

@@ -5,7 +5,7 @@ use arrow::array::{AsArray, RecordBatch};
 use testkit::{Rng, for_each_seed};
 use types::{ColumnId, DataType, TableDef, TableId, Value};
 
-use super::{Input, Writer, copy, read};
+use super::{Input, Writer, parse_copy, read};
 
 const TYPES: [&str; 10] =
     ["bool", "int32", "int64", "float32", "float64", "decimal(10,3)", "string", "date", "timestamp", "uuid"];
@@ -72,13 +72,13 @@ fn rows_that_are_copied_out_are_copied_in_again() {
         let header = ["", ", HEADER"][rng.below(2) as usize];
         let options = format!("WITH (FORMAT csv, DELIMITER '{delimiter}', NULL '{null}'{header})");
 
-        let to = copy(&format!("COPY t TO STDOUT {options}"), 1_000).unwrap().unwrap();
+        let to = parse_copy(&format!("COPY t TO STDOUT {options}"), 1_000).unwrap().unwrap();
         let mut csv = Vec::new();
         let mut writer = Writer::new(&to, &batch.schema()).unwrap();
         writer.batch(&batch, &mut csv).unwrap();
         writer.end(&mut csv).unwrap();
         let written = String::from_utf8_lossy(&csv).into_owned();
-        let from = copy(&format!("COPY t FROM STDIN {options}"), 1_000).unwrap().unwrap();
+        let from = parse_copy(&format!("COPY t FROM STDIN {options}"), 1_000).unwrap().unwrap();
         let rows = read(&from, &def, &[], Input::Stream(Box::new(std::io::Cursor::new(csv)))).unwrap();
         let batches: Vec<RecordBatch> =
             rows.map(|row| row.unwrap_or_else(|error| panic!("{options} {written:?}: {error}")).0).collect();
@@ -92,7 +92,7 @@ fn numbers_for_times_are_read_in_the_unit_that_the_column_declares() {
     let mut def = TableDef::new(TableId(1), "main.t");
     let at = def.add_column("at", &DataType::Timestamp, true, None).unwrap();
     def.options.inputs.push((at, types::EpochUnit::Seconds));
-    let from = copy("COPY t FROM STDIN WITH (FORMAT csv)", 1_000).unwrap().unwrap();
+    let from = parse_copy("COPY t FROM STDIN WITH (FORMAT csv)", 1_000).unwrap().unwrap();
     let csv = b"1774926657\n1774926657.5\n2026-03-31T03:10:57Z\n".to_vec();
     let rows = read(&from, &def, &[], Input::Stream(Box::new(std::io::Cursor::new(csv)))).unwrap();
     let batches: Vec<RecordBatch> = rows.map(|row| row.unwrap().0).collect();

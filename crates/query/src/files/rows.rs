@@ -21,13 +21,13 @@ pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
 /// Lines of a text, counted from 1, or rows of Parquet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lines {
+pub struct LineRange {
     pub first: u64,
     pub last: u64,
 }
 
 /// Batches with the lines that they come from. The iterator ends after an error.
-pub type Batches = Box<dyn Iterator<Item = Result<(RecordBatch, Lines)>>>;
+pub type Batches = Box<dyn Iterator<Item = Result<(RecordBatch, LineRange)>>>;
 
 /// Opens the file of a COPY FROM.
 pub fn open(path: &str) -> Result<Input> {
@@ -55,7 +55,7 @@ pub fn read(copy: &Copy, def: &TableDef, columns: &[(String, bool)], input: Inpu
     let chosen = named(if places.is_empty() { &all } else { &places });
     match copy.format {
         Format::Csv => {
-            let mut rows = csv::Rows::new(copy, input)?;
+            let mut rows = csv::CsvInput::new(copy, input)?;
             let header = rows.header(copy)?;
             let columns = match (header, places.is_empty()) {
                 (Some(header), true) => {
@@ -73,7 +73,7 @@ pub fn read(copy: &Copy, def: &TableDef, columns: &[(String, bool)], input: Inpu
             };
             Ok(Box::new(rows.of(columns, def)))
         }
-        Format::Ndjson => Ok(Box::new(ndjson::Rows::new(def, chosen, input)?)),
+        Format::Ndjson => Ok(Box::new(ndjson::NdjsonRows::new(def, chosen, input)?)),
         #[cfg(feature = "parquet")]
         Format::Parquet => Ok(Box::new(super::parquet::read(def, &places, input)?)),
         #[cfg(not(feature = "parquet"))]
@@ -97,9 +97,10 @@ pub(super) fn typed(texts: &ArrayRef, column: &Column) -> Result<ArrayRef> {
 
 /// Refuses NULL in a column that is NOT NULL. Defaults are for columns that are absent entirely.
 pub(super) fn check_null(column: &Column, array: &ArrayRef) -> Result<()> {
-    match (column.nullable && !column.refuses_null) || array.null_count() == 0 {
-        true => Ok(()),
-        false => Err(Error::new(Kind::Schema, "NULL, and the column is NOT NULL")),
+    if (column.nullable && !column.refuses_null) || array.null_count() == 0 {
+        Ok(())
+    } else {
+        Err(Error::new(Kind::Schema, "NULL, and the column is NOT NULL"))
     }
 }
 

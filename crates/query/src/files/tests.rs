@@ -1,7 +1,7 @@
 use super::*;
 
 fn read(text: &str) -> Result<Option<Copy>> {
-    copy(text, 1_000)
+    parse_copy(text, 1_000)
 }
 
 #[test]
@@ -12,13 +12,13 @@ fn copy_is_read_and_nothing_else_is_taken_for_one() {
     let to = read(" copy t (a, \"B c\") to '/x/y.csv' with (header, delimiter ';', null '-') allowoverwrite")
         .unwrap()
         .unwrap();
-    assert_eq!(to.what, What::To { query: "SELECT a, \"B c\" FROM t".into() });
+    assert_eq!(to.direction, CopyDirection::To { query: "SELECT a, \"B c\" FROM t".into() });
     assert_eq!(
         (to.format, to.header, to.delimiter, to.null.as_str(), to.overwrite),
         (Format::Csv, true, ';', "-", true)
     );
     let from = read("-- why\nCOPY main.\"T\" FROM 'rows.jsonl';").unwrap().unwrap();
-    assert_eq!(from.what, What::From { table: "main.T".into(), columns: vec![] });
+    assert_eq!(from.direction, CopyDirection::From { table: "main.T".into(), columns: vec![] });
     assert_eq!((from.format, from.overwrite), (Format::Ndjson, false));
     assert_eq!(read("copy (select 1) to 'a' (format parquet)").unwrap().unwrap().format, Format::Parquet);
     for text in [
@@ -40,9 +40,9 @@ fn streams_need_no_semicolon_and_may_have_one() {
     for end in ["", ";", " ;\n", " -- all of it", "/* all */;"] {
         let text = format!("copy t (a) from stdin with (format ndjson){end}");
         let from = read(&text).unwrap().unwrap();
-        assert_eq!((from.place, from.format), (Place::Stream, Format::Ndjson), "{text}");
+        assert_eq!((from.endpoint, from.format), (CopyEndpoint::Stream, Format::Ndjson), "{text}");
         let to = read(&format!("copy t to stdout{end}")).unwrap().unwrap();
-        assert_eq!((to.place, to.format), (Place::Stream, Format::Csv));
+        assert_eq!((to.endpoint, to.format), (CopyEndpoint::Stream, Format::Csv));
     }
 }
 
@@ -71,9 +71,9 @@ fn the_streamed_statement_says_the_same_of_a_stream() {
         "copy (select 'it''s', E'a\\'b', \"x\"\"y\" from t as of lsn 3 where s <> ';') to 'out' with (header, delimiter E'\\t', null '''')",
         "copy t from 'x' (header, delimiter ';', null '\\N')",
     ] {
-        let (asked, sent) = streamed(text, 1_000).unwrap().unwrap();
-        let understood = copy(&sent, 1_000).unwrap().unwrap();
-        assert_eq!(understood, Copy { place: Place::Stream, overwrite: false, ..asked }, "{sent}");
+        let (copy, sent) = parse_streamed_copy(text, 1_000).unwrap().unwrap();
+        let understood = parse_copy(&sent, 1_000).unwrap().unwrap();
+        assert_eq!(understood, Copy { endpoint: CopyEndpoint::Stream, overwrite: false, ..copy }, "{sent}");
     }
-    assert_eq!(streamed("select 1", 1_000).unwrap(), None);
+    assert_eq!(parse_streamed_copy("select 1", 1_000).unwrap(), None);
 }

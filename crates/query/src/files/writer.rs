@@ -13,9 +13,9 @@ use super::ndjson::BOM;
 use super::{Copy, Format};
 
 /// Writes batch after batch. Its bytes are appended to `out`, which the caller drains.
-pub struct Writer(Form);
+pub struct Writer(FormatWriter);
 
-enum Form {
+enum FormatWriter {
     Csv {
         delimiter: u8,
         null: String,
@@ -34,16 +34,16 @@ impl Writer {
         Ok(Writer(match copy.format {
             Format::Csv => {
                 let names = || schema.fields().iter().map(|field| field.name().clone()).collect();
-                Form::Csv {
+                FormatWriter::Csv {
                     delimiter: copy.delimiter as u8,
                     null: copy.null.clone(),
                     header: copy.header.then(names),
                     begun: false,
                 }
             }
-            Format::Ndjson => Form::Ndjson(json::Writer::exact(schema)),
+            Format::Ndjson => FormatWriter::Ndjson(json::Writer::exact(schema)),
             #[cfg(feature = "parquet")]
-            Format::Parquet => Form::Parquet(Box::new(super::parquet::Writer::new(schema)?)),
+            Format::Parquet => FormatWriter::Parquet(Box::new(super::parquet::Writer::new(schema)?)),
             #[cfg(not(feature = "parquet"))]
             Format::Parquet => return Err(super::rows::no_parquet()),
         }))
@@ -51,7 +51,7 @@ impl Writer {
 
     pub fn batch(&mut self, batch: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
         match &mut self.0 {
-            Form::Csv { delimiter, null, header, begun } => {
+            FormatWriter::Csv { delimiter, null, header, begun } => {
                 let (texts, start) = (texts(batch)?, out.len());
                 if let Some(names) = header.take() {
                     csv_record(*delimiter, null, names.iter().map(|name| Some(name.as_str())), out);
@@ -60,10 +60,10 @@ impl Writer {
                     let cells = texts.iter().map(|text| text.is_valid(row).then(|| text.value(row)));
                     csv_record(*delimiter, null, cells, out);
                 }
-                mark(begun, start, out);
+                double_bom(begun, start, out);
                 Ok(())
             }
-            Form::Ndjson(writer) => {
+            FormatWriter::Ndjson(writer) => {
                 for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
                     if has_infinite(column) {
                         return Err(Error::new(Kind::Schema, "JSON has no infinite numbers and no NaN")
@@ -75,22 +75,22 @@ impl Writer {
                 Ok(())
             }
             #[cfg(feature = "parquet")]
-            Form::Parquet(writer) => writer.batch(batch, out),
+            FormatWriter::Parquet(writer) => writer.batch(batch, out),
         }
     }
 
     /// Writes the end of the file after the last row.
     pub fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         match &mut self.0 {
-            Form::Csv { delimiter, null, header, begun } => {
+            FormatWriter::Csv { delimiter, null, header, begun } => {
                 let (Some(names), start) = (header.take(), out.len()) else { return Ok(()) };
                 csv_record(*delimiter, null, names.iter().map(|name| Some(name.as_str())), out);
-                mark(begun, start, out);
+                double_bom(begun, start, out);
                 Ok(())
             }
-            Form::Ndjson(_) => Ok(()),
+            FormatWriter::Ndjson(_) => Ok(()),
             #[cfg(feature = "parquet")]
-            Form::Parquet(writer) => writer.end(out),
+            FormatWriter::Parquet(writer) => writer.end(out),
         }
     }
 }
@@ -98,16 +98,16 @@ impl Writer {
 impl std::fmt::Debug for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.0 {
-            Form::Csv { .. } => "a writer of CSV",
-            Form::Ndjson(_) => "a writer of NDJSON",
+            FormatWriter::Csv { .. } => "a writer of CSV",
+            FormatWriter::Ndjson(_) => "a writer of NDJSON",
             #[cfg(feature = "parquet")]
-            Form::Parquet(_) => "a writer of Parquet",
+            FormatWriter::Parquet(_) => "a writer of Parquet",
         })
     }
 }
 
 /// Readers drop a byte order mark at the beginning of a file, so one that belongs to the first value is written twice.
-fn mark(begun: &mut bool, start: usize, out: &mut Vec<u8>) {
+fn double_bom(begun: &mut bool, start: usize, out: &mut Vec<u8>) {
     if !*begun && out[start..].starts_with(BOM) {
         out.splice(start..start, BOM.iter().copied());
     }

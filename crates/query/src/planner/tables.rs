@@ -22,38 +22,38 @@ use datafusion::sql::sqlparser::ast::DataType as SqlType;
 use dialect::error::from_datafusion;
 use dialect::rules::integer_casts;
 use engine::View;
-use sql::names::{Named, Tables, Written};
+use sql::names::{FieldNames, ParsedTableName, TableCatalog};
 use sql::sql_type;
 use table::Snapshot;
 use types::{Error, Lsn, Result, SchemaVersion, TableId, ViewDef};
 
 use crate::catalog;
-use crate::provider::{Provider, Table};
+use crate::provider::{SnapshotProvider, Table};
 
 use super::Planner;
 
 /// The tables that one statement names, all from one view (S2).
 pub(super) struct ViewTables<'a> {
     view: &'a View,
-    extras: &'a [Extra],
+    extras: &'a [ExtraTable],
     planner: &'a Planner,
     /// False while the types of views' columns are being computed: that must not look them up again.
     knows_views: bool,
-    found: HashMap<String, Found>,
-    pub written: Vec<(Written, TableId, SchemaVersion)>,
+    found: HashMap<String, ResolvedTable>,
+    pub written: Vec<(ParsedTableName, TableId, SchemaVersion)>,
     /// True if the statement reads something that holds for it alone, so that its plan is not cached.
-    pub passing: bool,
+    pub is_one_time: bool,
 }
 
-enum Found {
+enum ResolvedTable {
     Table(Table),
     Information(Arc<dyn TableProvider>),
 }
 
 impl<'a> ViewTables<'a> {
-    pub fn new(planner: &'a Planner, view: &'a View, extras: &'a [Extra]) -> Self {
+    pub fn new(planner: &'a Planner, view: &'a View, extras: &'a [ExtraTable]) -> Self {
         let (found, written) = (HashMap::new(), Vec::new());
-        ViewTables { view, extras, planner, knows_views: true, found, written, passing: false }
+        ViewTables { view, extras, planner, knows_views: true, found, written, is_one_time: false }
     }
 
     /// Leaves the types of views' columns unknown: for planning a query only to learn its columns.
@@ -63,13 +63,13 @@ impl<'a> ViewTables<'a> {
 }
 
 impl ViewTables<'_> {
-    fn information(&self, written: &Written) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
-        catalog::information(self.view, Some(&self.planner.engine), &self.planner.advice, written)
+    fn information(&self, written: &ParsedTableName) -> Result<Option<(String, Arc<dyn TableProvider>)>> {
+        catalog::information_table(self.view, Some(&self.planner.engine), &self.planner.advice, written)
     }
 
-    fn table_then(&mut self, written: &Written, lsn: Lsn) -> Result<(String, Vec<Named>)> {
+    fn table_at(&mut self, written: &ParsedTableName, lsn: Lsn) -> Result<(String, Vec<FieldNames>)> {
         // The plan names one point in time, so no other statement can use it.
-        self.passing = true;
+        self.is_one_time = true;
         if self.extras.iter().any(|extra| extra.is(written)) || self.information(written)?.is_some() {
             return Err(Error::invalid(format!(
                 "`{}` shows the present and has no past",
@@ -77,11 +77,11 @@ impl ViewTables<'_> {
             )));
         }
         let view = self.view.at(lsn)?;
-        let snapshot = table(&view, written)?;
+        let snapshot = resolve_table(&view, written)?;
         let columns = snapshot.arrow_schema().fields().iter().skip(2).map(|field| named(field)).collect();
         // The name of a table cannot contain an `@`.
         let full_name = format!("{}@{lsn}", snapshot.def().name);
-        self.found.insert(full_name.clone(), Found::Table(Table::of(&view, snapshot)));
+        self.found.insert(full_name.clone(), ResolvedTable::Table(Table::of(&view, snapshot)));
         Ok((full_name, columns))
     }
 
@@ -90,56 +90,57 @@ impl ViewTables<'_> {
         if self.knows_views
             && let Some(columns) = self.found.get_mut(catalog::COLUMNS)
         {
-            let types_of = |def: &ViewDef| self.planner.types_of(def, self.view).unwrap_or_default();
-            let batch = catalog::columns(self.view, &types_of)?;
+            let view_column_types =
+                |def: &ViewDef| self.planner.view_column_types(def, self.view).unwrap_or_default();
+            let batch = catalog::columns(self.view, &view_column_types)?;
             let provider = MemTable::try_new(batch.schema(), vec![vec![batch]]).map_err(from_datafusion)?;
-            *columns = Found::Information(Arc::new(provider));
+            *columns = ResolvedTable::Information(Arc::new(provider));
         }
-        let source = |found: Found| match found {
-            Found::Table(table) => provider_as_source(Arc::new(Provider::new(table, system))),
-            Found::Information(provider) => provider_as_source(provider),
+        let source = |found: ResolvedTable| match found {
+            ResolvedTable::Table(table) => provider_as_source(Arc::new(SnapshotProvider::new(table, system))),
+            ResolvedTable::Information(provider) => provider_as_source(provider),
         };
         Ok(self.found.drain().map(|(name, found)| (name, source(found))).collect())
     }
 }
 
-impl Tables for ViewTables<'_> {
-    fn table(&mut self, written: &Written, at: Option<Lsn>) -> Result<(String, Vec<Named>)> {
+impl TableCatalog for ViewTables<'_> {
+    fn table(&mut self, written: &ParsedTableName, at: Option<Lsn>) -> Result<(String, Vec<FieldNames>)> {
         if let Some(lsn) = at {
-            return self.table_then(written, lsn);
+            return self.table_at(written, lsn);
         }
         if let Some(extra) = self.extras.iter().find(|extra| extra.is(written)) {
-            self.passing = true;
-            self.found.insert(extra.full_name.clone(), Found::Information(extra.provider.clone()));
+            self.is_one_time = true;
+            self.found.insert(extra.full_name.clone(), ResolvedTable::Information(extra.provider.clone()));
             return Ok((extra.full_name.clone(), extra.columns.clone()));
         }
         if let Some((full_name, provider)) = self.information(written)? {
-            self.passing = true;
+            self.is_one_time = true;
             let columns = provider.schema().fields().iter().map(|field| named(field)).collect();
-            self.found.insert(full_name.clone(), Found::Information(provider));
+            self.found.insert(full_name.clone(), ResolvedTable::Information(provider));
             return Ok((full_name, columns));
         }
-        let snapshot = table(self.view, written)?;
+        let snapshot = resolve_table(self.view, written)?;
         let def = snapshot.def().clone();
         self.written.push((written.clone(), def.id, def.schema.version));
         // Stored batches begin with the system columns.
         let columns = snapshot.arrow_schema().fields().iter().skip(2).map(|field| named(field)).collect();
-        self.found.insert(def.name.clone(), Found::Table(Table::of(self.view, snapshot)));
+        self.found.insert(def.name.clone(), ResolvedTable::Table(Table::of(self.view, snapshot)));
         Ok((def.name.clone(), columns))
     }
 }
 
 /// Rows that one statement reads as a table of the reserved namespace, where no stored table can have that name.
-pub(crate) struct Extra {
+pub(crate) struct ExtraTable {
     full_name: String,
     /// The user's columns, without the system columns.
-    columns: Vec<Named>,
+    columns: Vec<FieldNames>,
     provider: Arc<dyn TableProvider>,
 }
 
-impl Extra {
+impl ExtraTable {
     /// Makes the table `polynya.name`; `schema` is one that [`extra_schema`] returned.
-    pub fn of(name: &str, schema: SchemaRef, columns: Vec<ArrayRef>) -> Result<Extra> {
+    pub fn of(name: &str, schema: SchemaRef, columns: Vec<ArrayRef>) -> Result<ExtraTable> {
         let is_system = |name: &str| name == types::ROW_ID_NAME || name == types::TIME_NAME;
         let named =
             schema.fields().iter().filter(|field| !is_system(field.name())).map(|f| named(f)).collect();
@@ -147,10 +148,10 @@ impl Extra {
             .map_err(|e| Error::internal(format!("rows of a statement make no table: {e}")))?;
         let provider = MemTable::try_new(schema, vec![vec![rows]]).map_err(from_datafusion)?;
         let full_name = format!("{}.{name}", types::name::RESERVED_NAMESPACE);
-        Ok(Extra { full_name, columns: named, provider: Arc::new(provider) })
+        Ok(ExtraTable { full_name, columns: named, provider: Arc::new(provider) })
     }
 
-    fn is(&self, written: &Written) -> bool {
+    fn is(&self, written: &ParsedTableName) -> bool {
         written.text() == self.full_name
     }
 }
@@ -165,7 +166,7 @@ pub(crate) fn extra_schema(snapshot: &Snapshot, more: &[ArrowField]) -> SchemaRe
 }
 
 /// Returns the names of a column and of its nested fields. The fields of a list are those of its items.
-fn named(field: &ArrowField) -> Named {
+fn named(field: &ArrowField) -> FieldNames {
     let mut data_type = field.data_type();
     while let Arrow::List(item) | Arrow::LargeList(item) | Arrow::FixedSizeList(item, _) = data_type {
         data_type = item.data_type();
@@ -174,11 +175,11 @@ fn named(field: &ArrowField) -> Named {
         Arrow::Struct(fields) => fields.iter().map(|field| named(field)).collect(),
         _ => Vec::new(),
     };
-    Named { name: field.name().clone(), fields }
+    FieldNames { name: field.name().clone(), fields }
 }
 
 /// Returns the table that a written name means.
-pub(crate) fn table(view: &View, written: &Written) -> Result<Arc<Snapshot>> {
+pub(crate) fn resolve_table(view: &View, written: &ParsedTableName) -> Result<Arc<Snapshot>> {
     let snapshot = view.table(&written.text()).map_err(|error| match view.view(&written.text()) {
         Some(def) => {
             let short = types::name::short_table_name(&def.name);
@@ -203,9 +204,9 @@ pub(crate) fn table(view: &View, written: &Written) -> Result<Arc<Snapshot>> {
 
 /// Plans the names of types in CAST.
 #[derive(Debug)]
-pub(super) struct OurTypes;
+pub(super) struct CastTypes;
 
-impl TypePlanner for OurTypes {
+impl TypePlanner for CastTypes {
     fn plan_type(&self, sql: &SqlType) -> DfResult<Option<Arrow>> {
         sql_type::refuse_length(sql).map_err(|error| DataFusionError::External(Box::new(error)))?;
         Ok(sql_type::cast_target(sql))
@@ -213,24 +214,29 @@ impl TypePlanner for OurTypes {
 }
 
 /// The catalog of one statement, in DataFusion's form.
-pub(super) struct Catalog<'a> {
+pub(super) struct StatementCatalog<'a> {
     pub state: &'a SessionState,
     /// The tables by full name.
     pub sources: HashMap<String, Arc<dyn TableSource>>,
     /// Folds constants with the statement's time.
     moment: SimplifyContext,
     /// Set to true if an argument of a table function depends on that time.
-    pub stands_in_time: Cell<bool>,
+    pub depends_on_time: Cell<bool>,
 }
 
-impl<'a> Catalog<'a> {
+impl<'a> StatementCatalog<'a> {
     pub fn new(state: &'a SessionState, sources: HashMap<String, Arc<dyn TableSource>>) -> Self {
         let moment = SimplifyContext::default().with_config_options(state.config_options().clone());
-        Catalog { state, sources, moment: moment.with_current_time(), stands_in_time: Cell::new(false) }
+        StatementCatalog {
+            state,
+            sources,
+            moment: moment.with_current_time(),
+            depends_on_time: Cell::new(false),
+        }
     }
 }
 
-impl ContextProvider for Catalog<'_> {
+impl ContextProvider for StatementCatalog<'_> {
     fn get_table_source(&self, name: TableReference) -> DfResult<Arc<dyn TableSource>> {
         let namespace = name.schema().unwrap_or(types::name::DEFAULT_NAMESPACE);
         let full_name = format!("{namespace}.{}", name.table());
@@ -256,7 +262,7 @@ impl ContextProvider for Catalog<'_> {
             arg.apply(|expr| {
                 if let Expr::ScalarFunction(function) = expr {
                     let is_stable = function.func.signature().volatility == Volatility::Stable;
-                    self.stands_in_time.set(self.stands_in_time.get() || is_stable);
+                    self.depends_on_time.set(self.depends_on_time.get() || is_stable);
                 }
                 Ok(TreeNodeRecursion::Continue)
             })?;
@@ -274,7 +280,7 @@ impl ContextProvider for Catalog<'_> {
     }
 
     fn get_type_planner(&self) -> Option<Arc<dyn TypePlanner>> {
-        Some(Arc::new(OurTypes))
+        Some(Arc::new(CastTypes))
     }
 
     fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {

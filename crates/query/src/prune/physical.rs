@@ -14,7 +14,7 @@ use datafusion::physical_plan::expressions::{
 use dialect::rules::float_keys;
 use types::{ColumnId, TableDef};
 
-use super::{NEVER, Test, value_of};
+use super::{ColumnTest, NEVER, value_of};
 
 /// Returns tests that exactly the rows pass that the predicate accepts; `None` if it cannot be expressed as tests. `columns` are
 /// those of the rows.
@@ -22,7 +22,7 @@ pub(crate) fn exact_tests(
     predicate: &Arc<dyn PhysicalExpr>,
     columns: &[ColumnId],
     def: &TableDef,
-) -> Option<Vec<Test>> {
+) -> Option<Vec<ColumnTest>> {
     split_conjunction(predicate).into_iter().map(|part| test(part, columns, def)).collect()
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn possible_tests(
     predicate: &Arc<dyn PhysicalExpr>,
     columns: &[ColumnId],
     def: &TableDef,
-) -> Vec<Test> {
+) -> Vec<ColumnTest> {
     let mut all = Vec::new();
     // Tests do not distinguish the two zeros.
     let Ok(predicate) = float_keys::without_keys(predicate.clone()) else { return all };
@@ -41,13 +41,13 @@ pub(crate) fn possible_tests(
     all
 }
 
-fn possible(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> Test {
+fn possible(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> ColumnTest {
     let any = expr.as_any();
     if let Some(binary) = any.downcast_ref::<BinaryExpr>() {
         let sides = || [binary.left(), binary.right()].map(|side| possible(side, columns, def)).to_vec();
         match binary.op() {
-            Operator::And => return Test::And(sides()),
-            Operator::Or => return Test::Or(sides()),
+            Operator::And => return ColumnTest::And(sides()),
+            Operator::Or => return ColumnTest::Or(sides()),
             _ => {}
         }
     }
@@ -56,13 +56,13 @@ fn possible(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) 
         return NEVER;
     }
     match test(expr, columns, def).or_else(|| widened(expr, columns, def)) {
-        Some(Test::IsNull(id)) if def.schema.column(id).is_some_and(|column| !column.nullable) => NEVER,
-        known => known.unwrap_or(Test::Unknown),
+        Some(ColumnTest::IsNull(id)) if def.schema.column(id).is_some_and(|column| !column.nullable) => NEVER,
+        known => known.unwrap_or(ColumnTest::Unknown),
     }
 }
 
 /// Returns the test of a column that is compared as a wider type, if that type keeps the column's values distinct.
-fn widened(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> Option<Test> {
+fn widened(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> Option<ColumnTest> {
     let any = expr.as_any();
     if let Some(list) = any.downcast_ref::<InListExpr>().filter(|list| !list.negated()) {
         let (id, own) = wider(list.expr(), columns, def)?;
@@ -71,7 +71,7 @@ fn widened(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -
         // A value that no value of the column equals is left out.
         let values = literals.into_iter().filter_map(|literal| narrowed(literal.value(), &own));
         let values = values.map(|value| value_of(&value, id, def)).collect::<Option<_>>()?;
-        return Some(Test::OneOf { column: id, values });
+        return Some(ColumnTest::OneOf { column: id, values });
     }
     let binary = any.downcast_ref::<BinaryExpr>()?;
     if !matches!(binary.op(), Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq) {
@@ -79,7 +79,7 @@ fn widened(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -
     }
     let (id, own) = wider(binary.left(), columns, def)?;
     let value = narrowed(binary.right().as_any().downcast_ref::<Literal>()?.value(), &own)?;
-    Some(Test::Compare { column: id, op: *binary.op(), value: value_of(&value, id, def)? })
+    Some(ColumnTest::Compare { column: id, op: *binary.op(), value: value_of(&value, id, def)? })
 }
 
 /// Returns the column under a cast that keeps all values distinct and in order, and its own type.
@@ -114,7 +114,7 @@ fn is_zero(value: &ScalarValue) -> bool {
     matches!(value, ScalarValue::Float64(Some(v)) if *v == 0.0)
 }
 
-fn test(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> Option<Test> {
+fn test(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> Option<ColumnTest> {
     let any = expr.as_any();
     if let Some(binary) = any.downcast_ref::<BinaryExpr>() {
         let (id, op, literal) = match column(binary.left(), columns) {
@@ -125,7 +125,7 @@ fn test(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> O
             return None;
         }
         let literal = literal.as_any().downcast_ref::<Literal>()?;
-        return Some(Test::Compare { column: id, op, value: value_of(literal.value(), id, def)? });
+        return Some(ColumnTest::Compare { column: id, op, value: value_of(literal.value(), id, def)? });
     }
     if let Some(list) = any.downcast_ref::<InListExpr>().filter(|list| !list.negated()) {
         let id = column(list.expr(), columns)?;
@@ -137,13 +137,13 @@ fn test(expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnId], def: &TableDef) -> O
             item.as_any().downcast_ref::<Literal>().is_some_and(|literal| literal.value().is_null())
         };
         let values = list.list().iter().filter(|item| !is_null(item)).map(value).collect::<Option<_>>()?;
-        return Some(Test::OneOf { column: id, values });
+        return Some(ColumnTest::OneOf { column: id, values });
     }
     if let Some(is_null) = any.downcast_ref::<IsNullExpr>() {
-        return Some(Test::IsNull(column(is_null.arg(), columns)?));
+        return Some(ColumnTest::IsNull(column(is_null.arg(), columns)?));
     }
     if let Some(is_not_null) = any.downcast_ref::<IsNotNullExpr>() {
-        return Some(Test::IsNotNull(column(is_not_null.arg(), columns)?));
+        return Some(ColumnTest::IsNotNull(column(is_not_null.arg(), columns)?));
     }
     None
 }

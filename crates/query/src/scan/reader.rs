@@ -10,8 +10,8 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, Count, MetricBuilder, 
 use table::BATCH_ROWS;
 use types::ColumnId;
 
-use super::late::Known;
-use super::{Part, Scan};
+use super::dynamic_filters::FilterState;
+use super::{Scan, ScanPart};
 use crate::prune;
 
 /// Name of the metric that counts scanned rows.
@@ -21,11 +21,11 @@ pub(super) struct Reader {
     scan: Scan,
     partition: usize,
     /// The parts to read, and the reader's position in them; `None` before the first read.
-    parts: Option<Vec<Part>>,
+    parts: Option<Vec<ScanPart>>,
     part: usize,
     next: usize,
     left: usize,
-    known: Known,
+    filter_state: FilterState,
     baseline: BaselineMetrics,
     counts: Counts,
 }
@@ -66,7 +66,7 @@ impl Scan {
             part: 0,
             next: 0,
             left: self.limit.unwrap_or(usize::MAX),
-            known: Known::default(),
+            filter_state: FilterState::default(),
             counts,
         }
     }
@@ -74,10 +74,10 @@ impl Scan {
 
 impl Reader {
     /// Returns the parts of this partition. They are chosen at the first read: a join knows the keys of its other side by then.
-    fn parts(&mut self) -> &[Part] {
+    fn parts(&mut self) -> &[ScanPart] {
         let (scan, partition) = (&self.scan, self.partition);
         self.parts.get_or_insert_with(|| {
-            let mut parts: Vec<Part> = match scan.found_late() {
+            let mut parts: Vec<ScanPart> = match scan.dynamic_lookup() {
                 Some(found) => {
                     found.iter().skip(partition).step_by(scan.parts.len().max(1)).cloned().collect()
                 }
@@ -93,8 +93,8 @@ impl Reader {
     /// Returns the range of the table's time column that is wanted; `None` if it is unbounded.
     fn window(&self) -> Option<(ColumnId, RangeInclusive<i64>)> {
         let column = self.scan.snapshot.def().time?;
-        let (_, tests) = self.scan.of_all.as_deref()?;
-        let window = prune::window(tests.iter().chain(&self.known.tests), column);
+        let (_, tests) = self.scan.coverage.as_deref()?;
+        let window = prune::time_range(tests.iter().chain(&self.filter_state.tests), column);
         (window != (i64::MIN..=i64::MAX)).then_some((column, window))
     }
 
@@ -103,15 +103,17 @@ impl Reader {
         let newest_first = self.scan.newest_first;
         loop {
             let (part, next) = (self.part, self.next);
-            match self.parts().get(part)?.clone_next(next, newest_first) {
-                Next::Piece(piece) => {
+            match self.parts().get(part)?.unit_at(next, newest_first) {
+                PartUnit::Piece(piece) => {
                     self.next += 1;
-                    if self.scan.learn(&mut self.known) && !prune::may_match(&piece, &self.known.tests) {
+                    if self.scan.refresh_filters(&mut self.filter_state)
+                        && !prune::may_match(&piece, &self.filter_state.tests)
+                    {
                         self.counts.pieces_skipped.add(1);
                         continue;
                     }
                     // The bounds of pages in the lake's files were not read when the statement was planned.
-                    if let Some((_, tests)) = self.scan.of_all.as_deref().filter(|_| piece.is_evicted()) {
+                    if let Some((_, tests)) = self.scan.coverage.as_deref().filter(|_| piece.is_evicted()) {
                         match piece.read_bounds() {
                             Ok(true) if !prune::may_match(&piece, tests) => {
                                 self.counts.pieces_skipped.add(1);
@@ -128,14 +130,14 @@ impl Reader {
                     self.counts.decoded.add(read.as_ref().map_or(0, |read| read.decoded as usize));
                     return Some(read.map(|read| read.batch));
                 }
-                Next::Rows(rows) => {
+                PartUnit::Rows(rows) => {
                     self.next += rows.len();
                     let batch = self.scan.snapshot.fetch(&rows, &self.scan.projection);
                     self.counts.looked_up.add(rows.len());
                     self.counts.fetched.add(batch.as_ref().map_or(0, RecordBatch::num_rows));
                     return Some(batch);
                 }
-                Next::Count(rows) => {
+                PartUnit::Count(rows) => {
                     self.next += 1;
                     let options = RecordBatchOptions::new().with_row_count(Some(rows));
                     let schema = self.scan.projection.schema().clone();
@@ -144,40 +146,40 @@ impl Reader {
                         batch.map_err(|e| types::Error::internal(format!("counted rows make no batch: {e}"))),
                     );
                 }
-                Next::End => (self.part, self.next) = (part + 1, 0),
+                PartUnit::End => (self.part, self.next) = (part + 1, 0),
             }
         }
     }
 }
 
 /// The next unit of a part.
-enum Next {
+enum PartUnit {
     Piece(table::ScanPiece),
     Rows(Vec<types::RowId>),
     Count(usize),
     End,
 }
 
-impl Part {
-    fn clone_next(&self, next: usize, newest_first: bool) -> Next {
+impl ScanPart {
+    fn unit_at(&self, next: usize, newest_first: bool) -> PartUnit {
         match self {
-            Part::Pieces(pieces) => {
+            ScanPart::Pieces(pieces) => {
                 let piece = if newest_first { pieces.iter().rev().nth(next) } else { pieces.get(next) };
-                piece.map_or(Next::End, |piece| Next::Piece(piece.clone()))
+                piece.map_or(PartUnit::End, |piece| PartUnit::Piece(piece.clone()))
             }
-            Part::Rows(rows) => {
+            ScanPart::Rows(rows) => {
                 let left = rows.len().saturating_sub(next);
                 let count = left.min(BATCH_ROWS);
                 match count {
-                    0 => Next::End,
-                    _ if newest_first => Next::Rows(rows[left - count..left].to_vec()),
-                    _ => Next::Rows(rows[next..][..count].to_vec()),
+                    0 => PartUnit::End,
+                    _ if newest_first => PartUnit::Rows(rows[left - count..left].to_vec()),
+                    _ => PartUnit::Rows(rows[next..][..count].to_vec()),
                 }
             }
-            Part::Count(rows) if next == 0 && *rows > 0 => {
-                Next::Count(usize::try_from(*rows).unwrap_or(usize::MAX))
+            ScanPart::Count(rows) if next == 0 && *rows > 0 => {
+                PartUnit::Count(usize::try_from(*rows).unwrap_or(usize::MAX))
             }
-            Part::Count(_) => Next::End,
+            ScanPart::Count(_) => PartUnit::End,
         }
     }
 }

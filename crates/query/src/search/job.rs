@@ -12,8 +12,8 @@ use index::text::{self, Marker, Query, Scanner, TextMaterializer};
 use table::Snapshot;
 use types::{ColumnId, Error, Kind, Lsn, ROW_ID, Result, RowId};
 
-use super::plan::Part;
-use super::{Found, Hit, Request, Searched};
+use super::plan::TableSearch;
+use super::{Hit, Request, SearchResult, SearchedTable};
 
 /// Constant of reciprocal rank fusion: a larger one weakens the lead of the first ranks.
 const RANK_OFFSET: f64 = 60.0;
@@ -24,21 +24,21 @@ const FETCH_ROWS: usize = 16;
 /// Deadline checks of a light search: some tens of milliseconds.
 const LIGHT_CHECKS: u64 = 100;
 
-pub(super) struct Job {
+pub(super) struct SearchJob {
     pub text: Arc<TextMaterializer>,
     pub request: Request,
-    pub parts: Vec<Part>,
+    pub parts: Vec<TableSearch>,
     pub lsn: Lsn,
     pub cancel: Arc<Cancellation>,
 }
 
 /// The amount of work that a job may do on its thread.
-struct Work {
+struct WorkBudget {
     /// Deadline checks that are left. A search checks at least once per millisecond of work.
     left: Cell<u64>,
 }
 
-impl Work {
+impl WorkBudget {
     fn check(&self, cancel: &Cancellation) -> Result<()> {
         cancel.check_deadline()?;
         let left =
@@ -53,7 +53,7 @@ impl Work {
 }
 
 /// The result in one table.
-struct Best {
+struct TableMatches {
     rows: Vec<(RowId, f64)>,
     total: u64,
     exact: bool,
@@ -64,23 +64,24 @@ struct Best {
     tail_rows: u64,
 }
 
-impl Job {
+impl SearchJob {
     /// Runs the search, and gives up with `None` if it turns out to be much work: a search behind it on the same thread must wait
     /// for milliseconds only (R3).
-    pub fn run_if_light(&self) -> Result<Option<Found>> {
-        let work = Work { left: Cell::new(LIGHT_CHECKS) };
+    pub fn run_if_light(&self) -> Result<Option<SearchResult>> {
+        let work = WorkBudget { left: Cell::new(LIGHT_CHECKS) };
         match self.run_within(&work) {
             Err(_) if work.is_spent() => Ok(None),
             found => found.map(Some),
         }
     }
 
-    pub fn run(&self) -> Result<Found> {
-        self.run_within(&Work { left: Cell::new(u64::MAX) })
+    pub fn run(&self) -> Result<SearchResult> {
+        self.run_within(&WorkBudget { left: Cell::new(u64::MAX) })
     }
 
-    fn run_within(&self, work: &Work) -> Result<Found> {
-        let best: Vec<Best> = self.parts.iter().map(|part| self.search(part, work)).collect::<Result<_>>()?;
+    fn run_within(&self, work: &WorkBudget) -> Result<SearchResult> {
+        let best: Vec<TableMatches> =
+            self.parts.iter().map(|part| self.search(part, work)).collect::<Result<_>>()?;
         let chosen = self.fuse(&best);
         let mut tables = Vec::with_capacity(best.len());
         let mut texts = Vec::with_capacity(best.len());
@@ -89,7 +90,7 @@ impl Job {
             let rows: Vec<RowId> =
                 chosen.iter().filter(|(of, ..)| *of == table).map(|(_, row, _)| *row).collect();
             let fetched = self.fetch(part, &best.columns, &rows, &mut room)?;
-            tables.push(Searched {
+            tables.push(SearchedTable {
                 table: part.snapshot.clone(),
                 rows: fetched.rows,
                 keys: fetched.keys,
@@ -109,7 +110,7 @@ impl Job {
             Hit { table, at, row, score, snippets }
         });
         let hits = hits.collect();
-        Ok(Found {
+        Ok(SearchResult {
             hits,
             total: best.iter().map(|best| best.total).sum(),
             exact: best.iter().all(|best| best.exact),
@@ -119,7 +120,7 @@ impl Job {
     }
 
     /// Finds the best rows of one table; of a single table, just the rows of the answer.
-    fn search(&self, part: &Part, work: &Work) -> Result<Best> {
+    fn search(&self, part: &TableSearch, work: &WorkBudget) -> Result<TableMatches> {
         let one = self.parts.len() == 1;
         let Request { limit, offset, text, .. } = &self.request;
         let (limit, offset) = if one { (*limit, *offset) } else { (limit + offset, 0) };
@@ -142,10 +143,9 @@ impl Job {
             (hits, scanner.marker(&query)?, columns, rows, 0)
         } else {
             let searcher = self.text.searcher(&part.snapshot, part.position.as_deref());
-            let mut searcher = searcher.map_err(|error| match part.visible.is_some() {
+            let mut searcher = searcher.map_err(|error| {
                 // The index's progress would reveal how many rows there are.
-                true => Error::new(error.kind(), error.message()),
-                false => error,
+                if part.visible.is_some() { Error::new(error.kind(), error.message()) } else { error }
             })?;
             let mut tail_rows = searcher.tail_rows();
             if visible.is_some() {
@@ -159,15 +159,15 @@ impl Job {
         marker.share(self.request.limit * columns.len());
         let text::Hits { hits, total, exact } = hits;
         let rows = hits.iter().map(|hit| (hit.row, f64::from(hit.score))).collect();
-        Ok(Best { rows, total, exact, marker, columns, searched_rows, tail_rows })
+        Ok(TableMatches { rows, total, exact, marker, columns, searched_rows, tail_rows })
     }
 
     /// Returns the rows of the answer, best first, as table index, row and score.
-    fn fuse(&self, best: &[Best]) -> Vec<(usize, RowId, f64)> {
+    fn fuse(&self, best: &[TableMatches]) -> Vec<(usize, RowId, f64)> {
         if let [one] = best {
             return one.rows.iter().map(|(row, score)| (0, *row, *score)).collect();
         }
-        let ranked = |(table, best): (usize, &Best)| {
+        let ranked = |(table, best): (usize, &TableMatches)| {
             let rank =
                 |(at, (row, _)): (usize, &(RowId, f64))| (table, *row, 1.0 / (RANK_OFFSET + 1.0 + at as f64));
             best.rows.iter().enumerate().map(rank).collect::<Vec<_>>()
@@ -178,7 +178,13 @@ impl Job {
         all.into_iter().skip(self.request.offset).take(self.request.limit).collect()
     }
 
-    fn fetch(&self, part: &Part, searched: &[ColumnId], rows: &[RowId], room: &mut usize) -> Result<Fetched> {
+    fn fetch(
+        &self,
+        part: &TableSearch,
+        searched: &[ColumnId],
+        rows: &[RowId],
+        room: &mut usize,
+    ) -> Result<FetchedRows> {
         let def = part.snapshot.def();
         let key: Vec<ColumnId> = match &part.visible {
             // A key with a hidden column does not identify a row.
@@ -223,13 +229,13 @@ impl Job {
             .iter()
             .filter_map(|id| Some((*id, whole.column(position(id)?).clone())))
             .collect::<HashMap<_, _>>();
-        Ok(Fetched { rows: part_of(&part.fields)?, keys: part_of(&key)?, texts })
+        Ok(FetchedRows { rows: part_of(&part.fields)?, keys: part_of(&key)?, texts })
     }
 
     fn snippets(
         &self,
         snapshot: &Snapshot,
-        best: &Best,
+        best: &TableMatches,
         texts: &HashMap<ColumnId, arrow::array::ArrayRef>,
         at: usize,
     ) -> Vec<(String, String)> {
@@ -256,7 +262,7 @@ impl Job {
     }
 }
 
-struct Fetched {
+struct FetchedRows {
     rows: RecordBatch,
     keys: RecordBatch,
     texts: HashMap<ColumnId, arrow::array::ArrayRef>,

@@ -6,7 +6,7 @@ use dialect::error::quoted;
 use engine::{RowFilter, View};
 use index::text::{self, Scanner};
 use roaring::RoaringTreemap;
-use sql::names::near;
+use sql::names::similar_names;
 use table::Snapshot;
 use table::materializer::Position;
 use types::{ColumnId, Error, Kind, Result, TableDef, name};
@@ -17,7 +17,7 @@ use super::{LIMIT_MAX, Request, WINDOW_MAX};
 const TABLES_MAX: usize = 100;
 
 /// One table of a request.
-pub(super) struct Part {
+pub(super) struct TableSearch {
     pub snapshot: Arc<Snapshot>,
     pub position: Option<Arc<Position>>,
     /// Columns to search in; empty: all indexed ones.
@@ -32,7 +32,7 @@ pub(super) struct Part {
     pub filtered: Option<RoaringTreemap>,
 }
 
-pub(super) fn understand(view: &View, request: &Request) -> Result<Vec<Part>> {
+pub(super) fn resolve(view: &View, request: &Request) -> Result<Vec<TableSearch>> {
     if !(1..=LIMIT_MAX).contains(&request.limit) {
         return Err(Error::invalid(format!("a limit of {} rows; it is 1 to {LIMIT_MAX}", request.limit))
             .hint("go on with `offset`"));
@@ -40,7 +40,7 @@ pub(super) fn understand(view: &View, request: &Request) -> Result<Vec<Part>> {
     if request.limit.saturating_add(request.offset) > WINDOW_MAX {
         return Err(Error::new(
             Kind::TooLarge,
-            format!("a search answers the best {WINDOW_MAX} rows at most"),
+            format!("a search returns at most the best {WINDOW_MAX} rows"),
         )
         .hint("ask for fewer, or make the query narrower"));
     }
@@ -55,7 +55,7 @@ pub(super) fn understand(view: &View, request: &Request) -> Result<Vec<Part>> {
         for snapshot in view.searchables() {
             // A table without an index must be named, because all of its rows are read.
             if text::fields(snapshot.def()).is_some()
-                && let Some(part) = implied(view, snapshot, request)?
+                && let Some(part) = indexed_table(view, snapshot, request)?
             {
                 parts.push(part);
             }
@@ -74,17 +74,18 @@ pub(super) fn understand(view: &View, request: &Request) -> Result<Vec<Part>> {
     }
     for wanted in &request.tables {
         let snapshot = view.searchable(wanted)?;
-        if !parts.iter().any(|part: &Part| part.snapshot.def().id == snapshot.def().id) {
-            parts.push(named(view, snapshot, request)?);
+        if !parts.iter().any(|part: &TableSearch| part.snapshot.def().id == snapshot.def().id) {
+            parts.push(named_table(view, snapshot, request)?);
         }
     }
     Ok(parts)
 }
 
 fn nothing_to_search(view: &View, request: &Request) -> Error {
-    let error = match request.columns.is_empty() {
-        true => Error::not_found("no table has a text index"),
-        false => Error::not_found("no table has a text index over these columns"),
+    let error = if request.columns.is_empty() {
+        Error::not_found("no table has a text index")
+    } else {
+        Error::not_found("no table has a text index over these columns")
     };
     match view.tables().iter().map(|t| t.def()).find(|def| !name::is_reserved(&def.name)) {
         Some(def) => error.hint(format!(
@@ -96,7 +97,7 @@ fn nothing_to_search(view: &View, request: &Request) -> Error {
 }
 
 /// Resolves a table that the request names.
-fn named(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Part> {
+fn named_table(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<TableSearch> {
     let def = snapshot.def().clone();
     let visible = view.row_filter(&snapshot);
     if visible.is_some() && request.filter.is_some() {
@@ -111,7 +112,7 @@ fn named(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Part
         .unwrap_or_default();
     let scanned = indexed.is_empty() || wanted.iter().any(|id| !indexed.contains(id));
     let columns = match (scanned, &visible) {
-        (true, Some(visible)) if wanted.is_empty() => strings(&def, visible)?,
+        (true, Some(visible)) if wanted.is_empty() => string_columns(&def, visible)?,
         (false, Some(_)) if wanted.is_empty() => indexed,
         _ => wanted,
     };
@@ -120,15 +121,15 @@ fn named(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Part
         Scanner::new(&def, &columns)?;
     }
     let fields = match &request.fields {
-        None => shown(&def, &visible, request.brief).collect(),
+        None => shown_columns(&def, &visible, request.brief).collect(),
         Some(fields) => fields.iter().map(|field| column(&def, &visible, field)).collect::<Result<_>>()?,
     };
     let position = view.derived(text::NAME, &snapshot);
-    Ok(Part { snapshot, position, columns, scanned, fields, visible, filtered: None })
+    Ok(TableSearch { snapshot, position, columns, scanned, fields, visible, filtered: None })
 }
 
 /// Resolves a table with a text index, for a request that names none; `None` if it has none of the requested columns.
-fn implied(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Option<Part>> {
+fn indexed_table(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Option<TableSearch>> {
     let def = snapshot.def().clone();
     let visible = view.row_filter(&snapshot);
     let Some(fields) = text::fields(&def) else { return Ok(None) };
@@ -143,20 +144,20 @@ fn implied(view: &View, snapshot: Arc<Snapshot>, request: &Request) -> Result<Op
     }
     let narrowed = visible.is_some() || !request.columns.is_empty();
     let fields = match &request.fields {
-        None => shown(&def, &visible, request.brief).collect(),
+        None => shown_columns(&def, &visible, request.brief).collect(),
         // Tables differ: each shows those of the fields that it has.
         Some(fields) => fields.iter().filter_map(|field| column(&def, &visible, field).ok()).collect(),
     };
     let position = view.derived(text::NAME, &snapshot);
     let columns = if narrowed { columns } else { Vec::new() };
-    Ok(Some(Part { snapshot, position, columns, scanned: false, fields, visible, filtered: None }))
+    Ok(Some(TableSearch { snapshot, position, columns, scanned: false, fields, visible, filtered: None }))
 }
 
 fn may_see(visible: &Option<RowFilter>, id: ColumnId) -> bool {
     visible.as_ref().is_none_or(|visible| visible.columns.contains(&id))
 }
 
-fn shown<'a>(
+fn shown_columns<'a>(
     def: &'a TableDef,
     visible: &'a Option<RowFilter>,
     brief: bool,
@@ -167,13 +168,14 @@ fn shown<'a>(
     def.schema.columns.iter().filter(names_row).map(|column| column.id).filter(|id| may_see(visible, *id))
 }
 
-fn strings(def: &TableDef, visible: &RowFilter) -> Result<Vec<ColumnId>> {
+fn string_columns(def: &TableDef, visible: &RowFilter) -> Result<Vec<ColumnId>> {
     let is_string = |c: &&types::Column| c.data_type == types::DataType::String;
     let columns = def.schema.columns.iter().filter(is_string).map(|c| c.id);
     let columns: Vec<ColumnId> = columns.filter(|id| visible.columns.contains(id)).collect();
-    match columns.is_empty() {
-        true => Err(Error::invalid("the table has no string column to search in")),
-        false => Ok(columns),
+    if columns.is_empty() {
+        Err(Error::invalid("the table has no string column to search in"))
+    } else {
+        Ok(columns)
     }
 }
 
@@ -189,6 +191,6 @@ fn column(def: &TableDef, visible: &Option<RowFilter>, wanted: &str) -> Result<C
     }
     let error = Error::not_found(format!("there is no column `{}`", name::printable(wanted)))
         .with("table", name::short_table_name(&def.name));
-    let near = near(wanted, names());
+    let near = similar_names(wanted, names());
     Err(if near.is_empty() { error } else { error.hint(format!("did you mean {}?", quoted(&near))) })
 }

@@ -12,20 +12,20 @@ use datafusion::sql::sqlparser::ast::{
 };
 use engine::View;
 use sql::as_of;
-use sql::names::{Ctes, Written};
+use sql::names::{Ctes, ParsedTableName};
 use sql::parse;
 use types::{Error, Kind, Result, TableDef, ViewDef, name};
 
 use super::{reads, unreadable};
-use crate::advice::Advice;
+use crate::index_advice::IndexAdvice;
 
 /// Levels of views over views.
 const DEPTH_MAX: usize = 8;
 /// Number of expansions in one statement, including those inside views.
-const OPENED_MAX: usize = 64;
+const EXPANSIONS_MAX: usize = 64;
 
 /// An expanded view, and its name as the statement wrote it.
-pub(crate) type Used = (Written, Arc<ViewDef>);
+pub(crate) type ExpandedView = (ParsedTableName, Arc<ViewDef>);
 
 /// Expands the views that a statement names, and returns them, outer ones before inner ones. `within` is the view that is being
 /// created from the statement.
@@ -34,12 +34,12 @@ pub(crate) fn expand(
     view: &View,
     bytes_max: usize,
     within: Option<&ViewDef>,
-) -> Result<Vec<Used>> {
+) -> Result<Vec<ExpandedView>> {
     if view.views().is_empty() {
         return Ok(Vec::new());
     }
     let around = within.map(|def| Some(Arc::new(def.clone()))).into_iter().collect();
-    let mut expand = Expand { view, bytes_max, ctes: Ctes::default(), around, opened: 0, used: Vec::new() };
+    let mut expand = Expand { view, bytes_max, ctes: Ctes::default(), around, expanded: 0, used: Vec::new() };
     match statement.visit(&mut expand) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(expand.used),
@@ -55,7 +55,7 @@ pub(crate) fn query_of(def: &ViewDef, bytes_max: usize) -> Result<Query> {
     let text = format!("SELECT {} FROM ({}) AS {}", columns.join(", "), def.query, quoted(short));
     match parse::statement(&text, bytes_max) {
         Ok(Statement::Query(query)) => Ok(*query),
-        Ok(_) => Err(Error::internal(format!("view `{short}` is no query"))),
+        Ok(_) => Err(Error::internal(format!("view `{short}` is not a query"))),
         Err(error) => Err(error.with("view", short)),
     }
 }
@@ -76,12 +76,12 @@ struct Expand<'a> {
     ctes: Ctes,
     /// The table factors that the visitor is in; for each the view that it was, if it was one.
     around: Vec<Option<Arc<ViewDef>>>,
-    opened: usize,
-    used: Vec<Used>,
+    expanded: usize,
+    used: Vec<ExpandedView>,
 }
 
 impl Expand<'_> {
-    fn open(&mut self, factor: &mut TableFactor) -> Result<Option<Arc<ViewDef>>> {
+    fn expand_factor(&mut self, factor: &mut TableFactor) -> Result<Option<Arc<ViewDef>>> {
         let TableFactor::Table { name: object, alias, args: None, version, .. } = factor else {
             return Ok(None);
         };
@@ -90,7 +90,7 @@ impl Expand<'_> {
         {
             return Ok(None);
         }
-        let written = Written::of(object)?;
+        let written = ParsedTableName::of(object)?;
         let Some(def) = self.view.view(&written.text()).filter(|def| written.admits(&def.name)) else {
             return Ok(None);
         };
@@ -99,12 +99,12 @@ impl Expand<'_> {
             return Err(Error::new(Kind::Schema, format!("view `{short}` reads itself"))
                 .hint("CREATE OR REPLACE VIEW one of those that read each other"));
         }
-        self.opened += 1;
-        if self.around.iter().flatten().count() >= DEPTH_MAX || self.opened > OPENED_MAX {
+        self.expanded += 1;
+        if self.around.iter().flatten().count() >= DEPTH_MAX || self.expanded > EXPANSIONS_MAX {
             return Err(Error::new(
                 Kind::TooLarge,
                 format!(
-                    "views are opened {DEPTH_MAX} deep and {OPENED_MAX} times in a statement; `{short}` is one more"
+                    "views may be nested {DEPTH_MAX} deep and expanded {EXPANSIONS_MAX} times in a statement; `{short}` is one more"
                 ),
             ));
         }
@@ -117,7 +117,7 @@ impl Expand<'_> {
         });
         let mut subquery = Box::new(query_of(&def, self.bytes_max)?);
         if let Some(version) = version {
-            as_of::apply(&mut subquery, version);
+            as_of::apply_to_query(&mut subquery, version);
         }
         *factor = TableFactor::Derived { lateral: false, subquery, alias: Some(alias), sample: None };
         if self.used.iter().all(|(_, known)| known.name != def.name) {
@@ -128,7 +128,7 @@ impl Expand<'_> {
 
     /// Checks that the view's names have the same meaning as when it was created, at the point in time of the read.
     fn check(&self, def: &ViewDef, version: &Option<TableVersion>) -> Result<()> {
-        match as_of::take(&mut version.clone())? {
+        match as_of::take_lsn(&mut version.clone())? {
             Some(lsn) => reads::check(def, &self.view.at(lsn)?),
             None => reads::check(def, self.view),
         }
@@ -150,9 +150,9 @@ impl VisitorMut for Expand<'_> {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
-        match self.open(factor) {
-            Ok(opened) => {
-                self.around.push(opened);
+        match self.expand_factor(factor) {
+            Ok(expanded) => {
+                self.around.push(expanded);
                 ControlFlow::Continue(())
             }
             Err(error) => ControlFlow::Break(error),
@@ -178,14 +178,21 @@ impl Qualify<'_> {
         {
             return Ok(());
         }
-        let written = Written::of(object)?;
+        let written = ParsedTableName::of(object)?;
         let full_name = match self.view.view(&written.text()).filter(|def| written.admits(&def.name)) {
             Some(def) => def.name.clone(),
-            None if crate::catalog::information(self.view, None, &Advice::default(), &written)?.is_some() => {
+            None if crate::catalog::information_table(
+                self.view,
+                None,
+                &IndexAdvice::default(),
+                &written,
+            )?
+            .is_some() =>
+            {
                 return Ok(());
             }
             None => {
-                let snapshot = crate::planner::table(self.view, &written)?;
+                let snapshot = crate::planner::resolve_table(self.view, &written)?;
                 let def = snapshot.def();
                 if self.tables.iter().all(|known| known.id != def.id) {
                     self.tables.push(def.clone());

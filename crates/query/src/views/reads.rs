@@ -7,7 +7,7 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast::{Query, SelectItem, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use engine::View;
-use sql::names::{Written, each_select};
+use sql::names::{ParsedTableName, each_select};
 use sql::parse;
 use types::{Error, Kind, Result, TableDef, ViewDef, ViewRead, name};
 
@@ -15,7 +15,7 @@ use types::{Error, Kind, Result, TableDef, ViewDef, ViewRead, name};
 /// NATURAL).
 pub(crate) fn reads(query: &Query, tables: &[Arc<TableDef>]) -> Result<Vec<ViewRead>> {
     let words = parse::words(&parse::text_of(query))?;
-    let mut stars = Stars(false);
+    let mut stars = FindStar(false);
     let _ = query.clone().visit(&mut stars);
     let whole = stars.0 || words.iter().any(|word| matches!(word.keyword, Keyword::NATURAL | Keyword::TABLE));
     // This may list too many columns but not too few: a word may be an alias.
@@ -35,12 +35,14 @@ pub(crate) fn reads(query: &Query, tables: &[Arc<TableDef>]) -> Result<Vec<ViewR
 pub(crate) fn check(def: &ViewDef, view: &View) -> Result<()> {
     for read in &def.reads {
         let (namespace, table) = read.name.split_once('.').unwrap_or((name::DEFAULT_NAMESPACE, &read.name));
-        let written =
-            Written { namespace: Some((namespace.to_owned(), true)), table: (table.to_owned(), true) };
-        let snapshot = crate::planner::table(view, &written)?;
+        let written = ParsedTableName {
+            namespace: Some((namespace.to_owned(), true)),
+            table: (table.to_owned(), true),
+        };
+        let snapshot = crate::planner::resolve_table(view, &written)?;
         let short = name::printable(name::short_table_name(&read.name));
         if snapshot.def().id != read.table {
-            let what = format!("table `{short}` is another one than when the view was made");
+            let what = format!("table `{short}` is not the one that the view was created over");
             return Err(Error::new(Kind::Schema, what));
         }
         for (id, name) in &read.columns {
@@ -60,9 +62,9 @@ pub(crate) fn check(def: &ViewDef, view: &View) -> Result<()> {
 }
 
 /// Finds a `*` in a SELECT.
-struct Stars(bool);
+struct FindStar(bool);
 
-impl VisitorMut for Stars {
+impl VisitorMut for FindStar {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {

@@ -19,7 +19,7 @@ pub(crate) enum Arbiter {
 }
 
 /// The rows of a statement, as an arbiter compares them.
-pub(super) struct Compared {
+pub(super) struct ConflictingRows {
     /// The key of each row; `None` for a row that cannot conflict, because of a null.
     pub keys: Vec<Option<Box<[u8]>>>,
     /// The existing row that each row conflicts with.
@@ -69,22 +69,27 @@ impl Arbiter {
         Err(error.with("table", name::short_table_name(&def.name)))
     }
 
-    pub(super) fn compare(&self, view: &View, snapshot: &Snapshot, stored: &RecordBatch) -> Result<Compared> {
+    pub(super) fn compare(
+        &self,
+        view: &View,
+        snapshot: &Snapshot,
+        stored: &RecordBatch,
+    ) -> Result<ConflictingRows> {
         match self {
             Arbiter::PrimaryKey => {
                 let keys = keys(snapshot.def(), stored);
                 let found = keys.iter().map(|key| snapshot.find(key)).collect::<Result<_>>()?;
-                Ok(Compared { keys: keys.into_iter().map(Some).collect(), found })
+                Ok(ConflictingRows { keys: keys.into_iter().map(Some).collect(), found })
             }
             Arbiter::Index(index) => {
                 let (keys, found) = view.owners(snapshot, index, stored)?;
-                Ok(Compared { keys, found })
+                Ok(ConflictingRows { keys, found })
             }
         }
     }
 
     /// Returns true if an error reports a conflict under this arbiter.
-    pub fn is_meant(&self, error: &Error) -> bool {
+    pub fn caused(&self, error: &Error) -> bool {
         let index = error.context().iter().find(|(key, _)| *key == "index").map(|(_, name)| name.as_str());
         match self {
             Arbiter::PrimaryKey => index.is_none(),
@@ -94,7 +99,7 @@ impl Arbiter {
 }
 
 /// Returns the rows of a statement that conflict with no existing row and with none of the rows before them.
-pub(super) fn free(compared: &[Compared], rows: usize) -> Vec<usize> {
+pub(super) fn rows_without_conflict(compared: &[ConflictingRows], rows: usize) -> Vec<usize> {
     let mut seen: HashSet<(usize, &[u8])> = HashSet::new();
     let mut free = Vec::with_capacity(rows);
     for row in 0..rows {
@@ -145,11 +150,9 @@ fn no_arbiter(def: &TableDef) -> Error {
 }
 
 pub(super) fn no_key(def: &TableDef) -> Error {
-    Error::invalid(
-        "the table has no primary key and no unique index, so no two rows of it are in each other's way",
-    )
-    .with("table", name::short_table_name(&def.name))
-    .hint("leave ON CONFLICT out, or make a key: CREATE UNIQUE INDEX ON …")
+    Error::invalid("the table has no primary key and no unique index, so no two of its rows can conflict")
+        .with("table", name::short_table_name(&def.name))
+        .hint("leave ON CONFLICT out, or make a key: CREATE UNIQUE INDEX ON …")
 }
 
 /// Returns the key of each row of a table with a primary key.

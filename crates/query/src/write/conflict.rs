@@ -21,12 +21,12 @@ use sql::parse;
 use table::Snapshot;
 use types::{Column, ColumnId, Error, Kind, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, name};
 
-use super::arbiter::{Arbiter, Compared, free, no_key};
-use super::assign::Sets;
-use super::returning::{Changed, System};
+use super::arbiter::{Arbiter, ConflictingRows, no_key, rows_without_conflict};
+use super::assignments::Assignments;
+use super::returning::{ChangedRows, SystemColumns};
 use super::{Change, Writer, batch_of, qualified};
 use crate::execute::reserve;
-use crate::planner::{Extra, extra_schema};
+use crate::planner::{ExtraTable, extra_schema};
 
 /// Table name of the existing rows.
 const THERE: &str = "rows in the way";
@@ -37,7 +37,7 @@ const PLACE: &str = "polynya place";
 
 /// The source of a row of the result.
 #[derive(Clone, Copy)]
-enum Pick {
+enum RowSource {
     New(usize),
     Updated(usize),
 }
@@ -81,7 +81,7 @@ impl Writer<'_> {
                 let arbiters = named.map_or(all, |named| vec![named]);
                 let compare = |arbiter: &Arbiter| arbiter.compare(self.view, snapshot, &stored);
                 let compared = arbiters.iter().map(compare).collect::<Result<Vec<_>>>()?;
-                let free = free(&compared, stored.num_rows());
+                let free = rows_without_conflict(&compared, stored.num_rows());
                 let kept = UInt32Array::from_iter_values(free.into_iter().map(|row| row as u32));
                 let column = |array: &ArrayRef| {
                     take(array, &kept, None)
@@ -95,8 +95,13 @@ impl Writer<'_> {
         let returned = match returning {
             None => None,
             Some(items) => {
-                let changed =
-                    Changed { snapshot, called, rows: rows.clone(), system: System::New, others: Vec::new() };
+                let changed = ChangedRows {
+                    snapshot,
+                    called,
+                    rows: rows.clone(),
+                    system: SystemColumns::New,
+                    others: Vec::new(),
+                };
                 Some(self.returned(items, changed).await?)
             }
         };
@@ -107,7 +112,7 @@ impl Writer<'_> {
         let batch = batch_of(&columns, rows, count)?;
         let ops = vec![Op::Update { table, old, batch }];
         let count = count as u64;
-        Ok(Change { ops, count, memory, returned, retries_exists: arbiters, ..Change::default() })
+        Ok(Change { ops, count, memory, returned, arbiters, ..Change::default() })
     }
 
     /// Returns the rows that DO UPDATE writes, in the order of the statement, and the row versions that they replace.
@@ -117,9 +122,9 @@ impl Writer<'_> {
         called: &Ident,
         update: &DoUpdate,
         stored: &RecordBatch,
-        compared: &Compared,
+        compared: &ConflictingRows,
     ) -> Result<(Vec<ArrayRef>, Vec<RowId>)> {
-        let Compared { keys, found } = compared;
+        let ConflictingRows { keys, found } = compared;
         if called.value == EXCLUDED {
             return Err(Error::invalid(
                 "the table is called `excluded`, as are the rows that are not inserted",
@@ -143,10 +148,10 @@ impl Writer<'_> {
                     .hint("no two rows of one statement may have the same key"));
             }
             match (found[row], outcome[row]) {
-                (None, _) => picks.push(Pick::New(row)),
+                (None, _) => picks.push(RowSource::New(row)),
                 (Some(there), Some(at)) => {
                     old.push(there);
-                    picks.push(Pick::Updated(at));
+                    picks.push(RowSource::Updated(at));
                 }
                 // WHERE excludes the row, so it stays as it is.
                 (Some(_), None) => continue,
@@ -156,8 +161,8 @@ impl Writer<'_> {
         let places: Vec<(usize, usize)> = picks
             .iter()
             .map(|pick| match *pick {
-                Pick::New(row) => (0, row),
-                Pick::Updated(at) => (1, at),
+                RowSource::New(row) => (0, row),
+                RowSource::Updated(at) => (1, at),
             })
             .collect();
         let column = |(new, updated): (&ArrayRef, &ArrayRef)| {
@@ -185,7 +190,7 @@ impl Writer<'_> {
         columns.extend([ROW_ID, TIME]);
         let there = snapshot.fetch(&ids, &snapshot.projection(&columns)?)?;
         let _memory = reserve(self.planner, there.get_array_memory_size())?;
-        let there = Extra::of(THERE, extra_schema(snapshot, &[]), there.columns().to_vec())?;
+        let there = ExtraTable::of(THERE, extra_schema(snapshot, &[]), there.columns().to_vec())?;
 
         let at = UInt32Array::from_iter_values(places.iter().map(|place| *place as u32));
         let column = |array: &ArrayRef| {
@@ -199,10 +204,11 @@ impl Writer<'_> {
         excluded.push(Arc::new(times.with_timezone("UTC")));
         excluded.push(Arc::new(Int64Array::from_iter_values(places.iter().map(|place| *place as i64))));
         let place = Field::new(PLACE, arrow::datatypes::DataType::Int64, false);
-        let excluded = Extra::of(EXCLUDED, extra_schema(snapshot, &[place]), excluded)?;
+        let excluded = ExtraTable::of(EXCLUDED, extra_schema(snapshot, &[place]), excluded)?;
 
         let params = &self.params.values;
-        let sets = Sets::of(def, called, &update.assignments, params, |column| qualified(called, column))?;
+        let sets =
+            Assignments::of(def, called, &update.assignments, params, |column| qualified(called, column))?;
         let mut statement = parse::statement(
             &format!(
                 r#"SELECT 1 FROM polynya."{THERE}" AS {name} JOIN polynya."{EXCLUDED}" AS {EXCLUDED}
@@ -220,7 +226,7 @@ impl Writer<'_> {
             select.selection.clone_from(&update.selection);
         }
         let (batch, memory) =
-            self.run_over(statement, &[there, excluded]).await.map_err(|e| ambiguous(e, called))?;
+            self.run_with_extras(statement, &[there, excluded]).await.map_err(|e| ambiguous(e, called))?;
         let rows = batch.num_rows();
         let columns: Vec<&Column> = def.schema.columns.iter().collect();
         let changed = batch_of(&columns, sets.columns(def, &batch.columns()[1..], rows)?, rows)?;

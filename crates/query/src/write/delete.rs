@@ -10,18 +10,18 @@ use datafusion::sql::sqlparser::ast::{
 };
 use engine::Op;
 use sql::ast::select;
-use sql::names::Written;
+use sql::names::ParsedTableName;
 use sql::not_yet;
 use table::Snapshot;
 use types::{Error, Kind, ROW_ID_NAME, Result, TIME_NAME};
 
-use super::returning::{Changed, System};
-use super::update::{limited, once_each};
-use super::{Change, Writer, first_column, others, qualified, row_ids_where};
-use crate::planner::table;
+use super::returning::{ChangedRows, SystemColumns};
+use super::update::{limit_error, one_row_per_id};
+use super::{Change, Writer, first_column, joined_tables, qualified, row_ids_where};
+use crate::planner::resolve_table;
 
 /// The query of a DELETE.
-struct Reading {
+struct DeleteQuery {
     query: Statement,
     snapshot: Arc<Snapshot>,
     called: Ident,
@@ -33,15 +33,15 @@ struct Reading {
 impl Writer<'_> {
     /// Returns the query for the rows that a DELETE removes.
     pub(super) fn delete_reads(&self, delete: &Delete) -> Result<Statement> {
-        self.delete_reading(delete).map(|reading| reading.query)
+        self.delete_query(delete).map(|reading| reading.query)
     }
 
-    fn delete_reading(&self, delete: &Delete) -> Result<Reading> {
+    fn delete_query(&self, delete: &Delete) -> Result<DeleteQuery> {
         if !delete.tables.is_empty() {
             return Err(not_yet("DELETE of several tables"));
         }
         if !delete.order_by.is_empty() || delete.limit.is_some() {
-            return Err(limited("DELETE"));
+            return Err(limit_error("DELETE"));
         }
         let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
         let [target] = from.as_slice() else {
@@ -59,23 +59,23 @@ impl Writer<'_> {
         }
         let width = projection.len();
         let (joined, items) = match delete.returning {
-            Some(_) => others::selected(others),
+            Some(_) => joined_tables::select_items(others),
             None => Default::default(),
         };
         projection.extend(items);
         let mut sources = vec![target.clone()];
         sources.extend_from_slice(others);
         let query = select(projection, sources, delete.selection.clone())?;
-        Ok(Reading { query, snapshot, called, width, joined })
+        Ok(DeleteQuery { query, snapshot, called, width, joined })
     }
 
     pub(super) async fn delete(&self, delete: &Delete) -> Result<Change> {
-        let Reading { query, snapshot, called, width, joined } = self.delete_reading(delete)?;
+        let DeleteQuery { query, snapshot, called, width, joined } = self.delete_query(delete)?;
         let def = snapshot.def();
         let others: &[TableWithJoins] = delete.using.as_deref().unwrap_or_default();
         let (mut batch, memory) = self.run(query).await?;
         if !others.is_empty() {
-            batch = if delete.returning.is_some() { once_each(batch)? } else { distinct(&batch)? };
+            batch = if delete.returning.is_some() { one_row_per_id(batch)? } else { distinct_rows(&batch)? };
         }
         let returned = match &delete.returning {
             None => None,
@@ -83,10 +83,10 @@ impl Writer<'_> {
                 let [ids, times, rows @ ..] = &batch.columns()[..width] else {
                     return Err(Error::internal("a DELETE read no rows"));
                 };
-                let others = others::taken(joined, &batch);
-                let system = System::Old { ids: ids.clone(), times: times.clone() };
+                let others = joined_tables::extract(joined, &batch);
+                let system = SystemColumns::Old { ids: ids.clone(), times: times.clone() };
                 let changed =
-                    Changed { snapshot: &snapshot, called: &called, rows: rows.to_vec(), system, others };
+                    ChangedRows { snapshot: &snapshot, called: &called, rows: rows.to_vec(), system, others };
                 Some(self.returned(items, changed).await?)
             }
         };
@@ -111,7 +111,7 @@ impl Writer<'_> {
         let (None | Some(CascadeOption::Cascade | CascadeOption::Restrict)) = truncate.cascade;
         let mut change = Change::default();
         for named in &truncate.table_names {
-            let snapshot = match table(self.view, &Written::of(&named.name)?) {
+            let snapshot = match resolve_table(self.view, &ParsedTableName::of(&named.name)?) {
                 Ok(snapshot) => snapshot,
                 Err(error) if truncate.if_exists && error.kind() == Kind::NotFound => continue,
                 Err(error) => return Err(error),
@@ -138,7 +138,7 @@ impl Writer<'_> {
 }
 
 /// Keeps one of the equal rows with the same row id (the first column), in the order of the row ids.
-fn distinct(batch: &RecordBatch) -> Result<RecordBatch> {
+fn distinct_rows(batch: &RecordBatch) -> Result<RecordBatch> {
     let ids = first_column(batch);
     let mut order: Vec<u32> = (0..ids.len() as u32).collect();
     order.sort_unstable_by_key(|at| ids[*at as usize]);

@@ -9,14 +9,14 @@ use dialect::values::convert;
 use dialect::values::literal;
 use engine::{Mode, Op};
 use sql::ast::select;
-use sql::names::Written;
+use sql::names::ParsedTableName;
 use sql::not_yet;
 use sql::parse;
 use types::{Column, Error, Kind, Result, TableDef, Value};
 
-use super::returning::{Changed, System};
-use super::{Change, Writer, batch_of, column_position, is_default, named, own_name};
-use crate::planner::table;
+use super::returning::{ChangedRows, SystemColumns};
+use super::{Change, Writer, batch_of, cell_item, column_position, is_default, own_name};
+use crate::planner::resolve_table;
 
 /// Expressions of INSERT … VALUES that one query evaluates.
 const CELLS_AT_ONCE: usize = 256;
@@ -28,7 +28,7 @@ impl Writer<'_> {
         let TableObject::TableName(object) = &insert.table else {
             return Err(not_yet("INSERT into a function"));
         };
-        table(self.view, &Written::of(object)?)?;
+        resolve_table(self.view, &ParsedTableName::of(object)?)?;
         match &insert.source {
             Some(query) if plain_values(query).is_none() && parse::reads_only(query) => {
                 Ok(Statement::Query(query.clone()))
@@ -44,7 +44,7 @@ impl Writer<'_> {
         let TableObject::TableName(object) = &insert.table else {
             return Err(not_yet("INSERT into a function"));
         };
-        let snapshot = table(self.view, &Written::of(object)?)?;
+        let snapshot = resolve_table(self.view, &ParsedTableName::of(object)?)?;
         let def = snapshot.def();
         let columns = target_columns(def, &insert.columns)?;
         let listed = !insert.columns.is_empty();
@@ -71,11 +71,11 @@ impl Writer<'_> {
             None => None,
             Some(items) => {
                 let rows = snapshot.conform(&batch)?.columns().to_vec();
-                let changed = Changed {
+                let changed = ChangedRows {
                     snapshot: &snapshot,
                     called: &called,
                     rows,
-                    system: System::New,
+                    system: SystemColumns::New,
                     others: Vec::new(),
                 };
                 Some(self.returned(items, changed).await?)
@@ -105,7 +105,7 @@ impl Writer<'_> {
                     column.default.clone().unwrap_or(Value::Null)
                 } else {
                     match literal::value(expr, &column.data_type, &self.params.values) {
-                        Some(value) => value.map_err(|e| place(e, column, r))?,
+                        Some(value) => value.map_err(|e| with_place(e, column, r))?,
                         None => {
                             pending.push((r, c, expr));
                             Value::Null
@@ -117,7 +117,7 @@ impl Writer<'_> {
         }
         for some in pending.chunks(CELLS_AT_ONCE) {
             let projection =
-                some.iter().enumerate().map(|(i, (_, _, expr))| named((*expr).clone(), i)).collect();
+                some.iter().enumerate().map(|(i, (_, _, expr))| cell_item((*expr).clone(), i)).collect();
             let (batch, _) = self.run(select(projection, Vec::new(), None)?).await?;
             if batch.num_rows() != 1 {
                 return Err(Error::internal(format!("VALUES gave {} rows for one", batch.num_rows())));
@@ -125,7 +125,7 @@ impl Writer<'_> {
             for (i, (r, c, _)) in some.iter().enumerate() {
                 let column = columns[*c];
                 let array = convert::to_column(batch.column(i), &column.data_type)
-                    .map_err(|e| place(e, column, *r))?;
+                    .map_err(|e| with_place(e, column, *r))?;
                 cells[*c][*r] = Value::from_array(&array, &column.data_type, 0);
             }
         }
@@ -198,7 +198,7 @@ fn refuse(insert: &Insert) -> Result<()> {
         (insert.overwrite, "INSERT OVERWRITE"),
         (insert.partitioned.is_some(), "PARTITION"),
         (!insert.assignments.is_empty(), "INSERT … SET"),
-        (!insert.after_columns.is_empty(), "columns behind PARTITION"),
+        (!insert.after_columns.is_empty(), "columns after PARTITION"),
         (insert.priority.is_some(), "a priority of INSERT"),
         (insert.insert_alias.is_some(), "a name for the new row but `excluded`"),
         (insert.settings.is_some(), "SETTINGS"),
@@ -238,7 +238,7 @@ fn check_width(columns: &[&Column], width: usize, listed: bool) -> Result<()> {
     Ok(())
 }
 
-fn place(error: Error, column: &Column, row: usize) -> Error {
+fn with_place(error: Error, column: &Column, row: usize) -> Error {
     let kind = error.kind();
     let error = error.with("column", &column.name);
     if kind == Kind::Schema { error.with("row", row + 1) } else { error }

@@ -24,28 +24,28 @@ use table::Snapshot;
 use types::{Error, Micros, ROW_ID_NAME, Result, TIME_NAME};
 
 use super::Writer;
-use super::others::Other;
+use super::joined_tables::JoinedTable;
 use crate::deadline::COMMIT_WAIT;
 use crate::execute::reserve;
-use crate::planner::{Extra, extra_schema};
+use crate::planner::{ExtraTable, extra_schema};
 
 const CHANGED: &str = "changed rows";
 const OTHER: &str = "joined rows ";
 
 /// The rows that a statement changes.
-pub(super) struct Changed<'a> {
+pub(super) struct ChangedRows<'a> {
     pub snapshot: &'a Arc<Snapshot>,
     /// The qualifier of their columns.
     pub called: &'a Ident,
     /// The rows in stored form: one array per column of the table.
     pub rows: Vec<ArrayRef>,
-    pub system: System,
+    pub system: SystemColumns,
     /// The rows that they were joined with.
-    pub others: Vec<Other>,
+    pub others: Vec<JoinedTable>,
 }
 
 /// The source of `_row_id` and `_time`.
-pub(super) enum System {
+pub(super) enum SystemColumns {
     /// The commit, which numbers the rows in their order.
     New,
     Old {
@@ -55,14 +55,14 @@ pub(super) enum System {
 }
 
 /// The rows of RETURNING before the commit.
-pub(crate) struct Returned {
+pub(crate) struct ReturnedRows {
     rows: RecordBatch,
     memory: MemoryReservation,
-    after: After,
+    after: AfterCommit,
 }
 
 /// The work that is left after the commit.
-enum After {
+enum AfterCommit {
     Nothing,
     /// The positions of the columns to fill with row ids, and with times.
     Fill {
@@ -72,26 +72,30 @@ enum After {
     Evaluate {
         statement: Box<Statement>,
         rows: Vec<ArrayRef>,
-        others: Vec<Other>,
+        others: Vec<JoinedTable>,
         snapshot: Arc<Snapshot>,
     },
 }
 
-impl Returned {
+impl ReturnedRows {
     pub fn count(&self) -> u64 {
         self.rows.num_rows() as u64
     }
 }
 
 impl Writer<'_> {
-    pub(super) async fn returned(&self, items: &[SelectItem], changed: Changed<'_>) -> Result<Returned> {
-        let Changed { snapshot, called, rows, system, others } = changed;
+    pub(super) async fn returned(
+        &self,
+        items: &[SelectItem],
+        changed: ChangedRows<'_>,
+    ) -> Result<ReturnedRows> {
+        let ChangedRows { snapshot, called, rows, system, others } = changed;
         let count = rows.first().map_or(0, |column| column.len());
-        let is_new = matches!(system, System::New);
+        let is_new = matches!(system, SystemColumns::New);
         let (ids, times) = match system {
-            System::Old { ids, times } => (ids, times),
+            SystemColumns::Old { ids, times } => (ids, times),
             // Approximations of the values that the commit will assign.
-            System::New => system_columns(snapshot.next_row().0, self.view.time(), count),
+            SystemColumns::New => system_columns(snapshot.next_row().0, self.view.time(), count),
         };
         let mut columns = rows.clone();
         columns.extend([ids.clone(), times.clone()]);
@@ -106,8 +110,9 @@ impl Writer<'_> {
             let at = |wanted: usize| {
                 (0..places.len()).filter(|at| places[*at] == schema.fields().len() - wanted).collect()
             };
-            let after = if is_new { After::Fill { ids: at(2), times: at(1) } } else { After::Nothing };
-            return Ok(Returned { rows, memory, after });
+            let after =
+                if is_new { AfterCommit::Fill { ids: at(2), times: at(1) } } else { AfterCommit::Nothing };
+            return Ok(ReturnedRows { rows, memory, after });
         }
         refuse_system_of(items, &others)?;
         let name = Ident::with_quote('"', &called.value);
@@ -131,56 +136,53 @@ impl Writer<'_> {
             if let SetExpr::Select(select) = query.body.as_mut() {
                 select.projection = items.to_vec();
             }
-            again = is_new && names::mentions_system(query.as_ref());
+            again = is_new && names::mentions_system_column(query.as_ref());
             query.order_by = order;
         }
-        let mut extras = vec![Extra::of(CHANGED, schema, columns)?];
+        let mut extras = vec![ExtraTable::of(CHANGED, schema, columns)?];
         extras.extend(joined(&others, &ids, &times)?);
-        let outcome = self.run_over(statement.clone(), &extras).await;
-        let (rows_given, memory) = outcome.map_err(|e| match e.message().contains("GROUP BY") {
-            true => aggregated(),
-            false => e,
-        })?;
+        let outcome = self.run_with_extras(statement.clone(), &extras).await;
+        let (rows_given, memory) =
+            outcome.map_err(|e| if e.message().contains("GROUP BY") { aggregated() } else { e })?;
         if rows_given.num_rows() != count {
             return Err(aggregated());
         }
-        let after = match again {
-            true => {
-                After::Evaluate { statement: Box::new(statement), rows, others, snapshot: snapshot.clone() }
-            }
-            false => After::Nothing,
+        let after = if again {
+            AfterCommit::Evaluate { statement: Box::new(statement), rows, others, snapshot: snapshot.clone() }
+        } else {
+            AfterCommit::Nothing
         };
-        Ok(Returned { rows: rows_given, memory, after })
+        Ok(ReturnedRows { rows: rows_given, memory, after })
     }
 
     /// Completes the rows after the commit. Without a commit nothing was changed, and the rows are complete.
-    pub async fn settled(
+    pub async fn complete(
         &self,
-        returned: Returned,
+        returned: ReturnedRows,
         committed: Option<&Committed>,
     ) -> Result<(RecordBatch, MemoryReservation)> {
-        let Returned { rows, memory, after } = returned;
+        let ReturnedRows { rows, memory, after } = returned;
         let (Some(committed), count) = (committed, rows.num_rows()) else { return Ok((rows, memory)) };
         let Some(first) = committed.first_row else { return Ok((rows, memory)) };
         match after {
-            After::Nothing => Ok((rows, memory)),
-            After::Fill { ids: at_ids, times: at_times } => {
+            AfterCommit::Nothing => Ok((rows, memory)),
+            AfterCommit::Fill { ids: at_ids, times: at_times } => {
                 let (ids, times) = system_columns(first.0, committed.time, count);
                 let mut columns = rows.columns().to_vec();
                 at_ids.into_iter().for_each(|at| columns[at] = ids.clone());
                 at_times.into_iter().for_each(|at| columns[at] = times.clone());
                 Ok((whole(rows.schema(), columns, count)?, memory))
             }
-            After::Evaluate { statement, rows: mut columns, others, snapshot } => {
+            AfterCommit::Evaluate { statement, rows: mut columns, others, snapshot } => {
                 let (ids, times) = system_columns(first.0, committed.time, count);
                 columns.extend([ids.clone(), times.clone()]);
-                let mut extras = vec![Extra::of(CHANGED, extra_schema(&snapshot, &[]), columns)?];
+                let mut extras = vec![ExtraTable::of(CHANGED, extra_schema(&snapshot, &[]), columns)?];
                 extras.extend(joined(&others, &ids, &times)?);
                 // The answer of a committed statement is completed even after the deadline.
                 let cancel = Cancellation::with_deadline(Instant::now() + COMMIT_WAIT);
                 let writer = Writer { cancel: &cancel, ..*self };
                 let done = |e: Error| e.with("committed at lsn", committed.lsn);
-                let outcome = writer.run_over(*statement, &extras);
+                let outcome = writer.run_with_extras(*statement, &extras);
                 let outcome = interrupt::scope(cancel.clone(), outcome).await.map_err(done)?;
                 if outcome.0.num_rows() != count {
                     return Err(done(Error::internal("RETURNING gave another number of rows")));
@@ -192,26 +194,27 @@ impl Writer<'_> {
 }
 
 /// Makes tables of the joined rows. Each has the row id of the changed row as the key of the join.
-fn joined(others: &[Other], ids: &ArrayRef, times: &ArrayRef) -> Result<Vec<Extra>> {
-    let extra = |(i, other): (usize, &Other)| {
+fn joined(others: &[JoinedTable], ids: &ArrayRef, times: &ArrayRef) -> Result<Vec<ExtraTable>> {
+    let extra = |(i, other): (usize, &JoinedTable)| {
         let mut fields = other.fields.clone();
         let mut columns = other.columns.clone();
         for (name, column) in [(ROW_ID_NAME, ids), (TIME_NAME, times)] {
             fields.push(Arc::new(Field::new(name, column.data_type().clone(), false)));
             columns.push(column.clone());
         }
-        Extra::of(&format!("{OTHER}{i}"), Arc::new(Schema::new(fields)), columns)
+        ExtraTable::of(&format!("{OTHER}{i}"), Arc::new(Schema::new(fields)), columns)
     };
     others.iter().enumerate().map(extra).collect()
 }
 
 /// Refuses the system columns of joined rows, which were not selected.
-fn refuse_system_of(items: &[SelectItem], others: &[Other]) -> Result<()> {
+fn refuse_system_of(items: &[SelectItem], others: &[JoinedTable]) -> Result<()> {
     let is_other =
         |ident: &Ident| others.iter().any(|o| o.called.value.to_lowercase() == ident.value.to_lowercase());
     let found = visit_expressions(&items.to_vec(), |expr| match expr {
         Expr::CompoundIdentifier(parts)
-            if is_other(&parts[0]) && parts.last().is_some_and(|last| names::is_system(&last.value)) =>
+            if is_other(&parts[0])
+                && parts.last().is_some_and(|last| names::is_system_column(&last.value)) =>
         {
             ControlFlow::Break(expr.to_string())
         }

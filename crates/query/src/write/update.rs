@@ -15,59 +15,59 @@ use sql::not_yet;
 use table::Snapshot;
 use types::{Column, Error, ROW_ID_NAME, Result};
 
-use super::assign::Sets;
-use super::returning::{Changed, System};
-use super::{Change, Writer, batch_of, first_column, others, qualified};
+use super::assignments::Assignments;
+use super::returning::{ChangedRows, SystemColumns};
+use super::{Change, Writer, batch_of, first_column, joined_tables, qualified};
 
 /// The query of an UPDATE, and its assignments.
-struct Reading {
+struct UpdateQuery {
     query: Statement,
     snapshot: Arc<Snapshot>,
     called: Ident,
-    sets: Sets,
+    sets: Assignments,
     joined: Vec<Ident>,
 }
 
 impl Writer<'_> {
     /// Returns the query for the rows that an UPDATE changes, with their new values.
     pub(super) fn update_reads(&self, update: &Update) -> Result<Statement> {
-        self.update_reading(update).map(|reading| reading.query)
+        self.update_query(update).map(|reading| reading.query)
     }
 
-    fn update_reading(&self, update: &Update) -> Result<Reading> {
+    fn update_query(&self, update: &Update) -> Result<UpdateQuery> {
         if update.or.is_some() {
             return Err(not_yet("UPDATE OR …"));
         }
         if update.limit.is_some() {
-            return Err(limited("UPDATE"));
+            return Err(limit_error("UPDATE"));
         }
-        let others = others_of(update)?;
+        let others = from_tables(update)?;
         let (snapshot, called) = self.target(&update.table)?;
         let (set, params) = (&update.assignments, &self.params.values);
-        let sets = Sets::of(snapshot.def(), &called, set, params, |column| match others {
+        let sets = Assignments::of(snapshot.def(), &called, set, params, |column| match others {
             [] => Expr::Identifier(Ident::with_quote('"', column)),
             _ => qualified(&called, column),
         })?;
         let mut projection = vec![SelectItem::UnnamedExpr(qualified(&called, ROW_ID_NAME))];
         projection.extend(sets.items());
         let (joined, items) = match update.returning {
-            Some(_) => others::selected(others),
+            Some(_) => joined_tables::select_items(others),
             None => Default::default(),
         };
         projection.extend(items);
         let mut from = vec![update.table.clone()];
         from.extend_from_slice(others);
         let query = select(projection, from, update.selection.clone())?;
-        Ok(Reading { query, snapshot, called, sets, joined })
+        Ok(UpdateQuery { query, snapshot, called, sets, joined })
     }
 
     pub(super) async fn update(&self, update: &Update) -> Result<Change> {
-        let Reading { query, snapshot, called, sets, joined } = self.update_reading(update)?;
+        let UpdateQuery { query, snapshot, called, sets, joined } = self.update_query(update)?;
         let def = snapshot.def();
-        let others = others_of(update)?;
+        let others = from_tables(update)?;
         let (mut batch, memory) = self.run(query).await?;
         if !others.is_empty() {
-            batch = once_each(batch)?;
+            batch = one_row_per_id(batch)?;
         }
         let rows = batch.num_rows();
         let columns: Vec<&Column> = def.schema.columns.iter().collect();
@@ -77,9 +77,14 @@ impl Writer<'_> {
             None => None,
             Some(items) => {
                 let rows = snapshot.conform(&new)?.columns().to_vec();
-                let others = others::taken(joined, &batch);
-                let changed =
-                    Changed { snapshot: &snapshot, called: &called, rows, system: System::New, others };
+                let others = joined_tables::extract(joined, &batch);
+                let changed = ChangedRows {
+                    snapshot: &snapshot,
+                    called: &called,
+                    rows,
+                    system: SystemColumns::New,
+                    others,
+                };
                 Some(self.returned(items, changed).await?)
             }
         };
@@ -92,7 +97,7 @@ impl Writer<'_> {
 }
 
 /// Returns the tables of FROM.
-fn others_of(update: &Update) -> Result<&[TableWithJoins]> {
+fn from_tables(update: &Update) -> Result<&[TableWithJoins]> {
     match &update.from {
         None => Ok(&[]),
         Some(UpdateTableFromKind::AfterSet(others)) => Ok(others),
@@ -102,14 +107,14 @@ fn others_of(update: &Update) -> Result<&[TableWithJoins]> {
     }
 }
 
-pub(super) fn limited(what: &str) -> Error {
+pub(super) fn limit_error(what: &str) -> Error {
     Error::invalid(format!("{what} has no ORDER BY and no LIMIT"))
         .hint("choose the rows by a query: WHERE _row_id IN (SELECT _row_id FROM … LIMIT 10)")
 }
 
 /// Keeps one of the rows with the same row id (the first column): the one whose other columns sort first, because a join may
 /// return them in any order. Returns the rows in the order of the row ids.
-pub(super) fn once_each(batch: RecordBatch) -> Result<RecordBatch> {
+pub(super) fn one_row_per_id(batch: RecordBatch) -> Result<RecordBatch> {
     let failed =
         |e: arrow::error::ArrowError| Error::internal(format!("choosing rows of a join failed: {e}"));
     let ids = first_column(&batch);

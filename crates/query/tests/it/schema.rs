@@ -211,7 +211,7 @@ fn what_is_left_of_a_file_is_what_its_error_tells_to_copy() {
         RecordBatch::try_from_iter([("s", column)]).unwrap()
     };
     let copy = |pieces: usize| {
-        let lines = |at: u64| query::files::Lines { first: at, last: at };
+        let lines = |at: u64| query::files::LineRange { first: at, last: at };
         let rows = (1..=2).map(move |at| Ok((batch(query::files::PIECE_BYTES + 1), lines(at))));
         let mut commits = 0;
         query::files::load(Box::new(rows), |whole| {

@@ -2,8 +2,8 @@
 
 use types::Value;
 
-use crate::advice::{analyzed, figure};
 use crate::database::{Database, open};
+use crate::index_advice::{analyzed, figure};
 
 fn names(database: &Database, text: &str) -> Vec<String> {
     let rows =

@@ -16,13 +16,13 @@ use super::pick;
 #[derive(Default)]
 pub struct Ctes {
     /// The WITH clauses of the enclosing queries, the outermost first.
-    around: Vec<With>,
+    around: Vec<WithScope>,
 }
 
 #[derive(Default)]
-struct With {
+struct WithScope {
     recursive: bool,
-    names: Vec<Name>,
+    names: Vec<CteName>,
     /// Number of definitions that the visitor has entered, and has left. It visits them before any other query that stands
     /// directly in this one, in the order of `names`.
     entered: usize,
@@ -32,7 +32,7 @@ struct With {
 }
 
 #[derive(Clone)]
-pub struct Name {
+pub struct CteName {
     pub written: String,
     /// The unique name that DataFusion gets.
     pub called: String,
@@ -48,7 +48,7 @@ impl Ctes {
         if let Some(around) = self.around.last_mut() {
             around.enter();
         }
-        let mut within = With::default();
+        let mut within = WithScope::default();
         if let Some(with) = &mut query.with {
             within.recursive = with.recursive;
             for cte in &mut with.cte_tables {
@@ -57,7 +57,7 @@ impl Ctes {
                 if self.is_taken(&written) {
                     *name = Ident::with_quote('"', format!("polynya {} {written}", self.around.len()));
                 }
-                within.names.push(Name { written, called: name.value.clone() });
+                within.names.push(CteName { written, called: name.value.clone() });
             }
         }
         self.around.push(within);
@@ -71,7 +71,7 @@ impl Ctes {
     }
 
     /// Resolves a table name to a visible query in WITH, the innermost first.
-    pub fn find(&self, ident: &Ident) -> Option<&Name> {
+    pub fn find(&self, ident: &Ident) -> Option<&CteName> {
         self.around.iter().rev().find_map(|with| {
             let written = pick(ident, &with.seen)?;
             with.names.iter().find(|name| name.written == *written)
@@ -85,7 +85,7 @@ impl Ctes {
     }
 }
 
-impl With {
+impl WithScope {
     fn enter(&mut self) {
         if let Some(name) = self.names.get(self.entered) {
             self.entered += 1;

@@ -22,7 +22,7 @@ pub(super) fn name(projection: &mut [SelectItem]) {
         if matches!(expr, Expr::CompoundIdentifier(_) | Expr::Identifier(_)) {
             continue;
         }
-        let text = called(expr);
+        let text = output_name(expr);
         let count = seen.entry(text.clone()).or_default();
         *count += 1;
         let alias = if *count == 1 { text } else { format!("{text}_{count}") };
@@ -31,7 +31,7 @@ pub(super) fn name(projection: &mut [SelectItem]) {
 }
 
 /// Returns the output name of an expression that has no alias: its text, cut to [`NAME_CHARS_MAX`].
-pub(super) fn called(expr: &Expr) -> String {
+pub(super) fn output_name(expr: &Expr) -> String {
     match expr {
         Expr::Subquery(_) => "subquery".to_owned(),
         other => other.to_string().chars().take(NAME_CHARS_MAX).collect(),
@@ -40,7 +40,7 @@ pub(super) fn called(expr: &Expr) -> String {
 
 /// Numbers output columns whose name is taken already: `id AS x, n AS x`, `a.id, b.id`, `*, id`. The known columns of a wildcard
 /// keep their names. Call it after names are bound.
-pub(super) fn apart(projection: &mut [SelectItem], scope: &Scope) {
+pub(super) fn make_unique(projection: &mut [SelectItem], scope: &Scope) {
     if projection.len() < 2 {
         return;
     }

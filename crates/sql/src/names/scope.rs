@@ -10,20 +10,20 @@ use sqlparser::ast::{
     VisitMut, VisitorMut,
 };
 
-use super::{Known, output, pick, wildcard};
+use super::{StatementNames, output, pick, wildcard};
 
 /// Names of columns; `None` if they are not known, which is the case for a table function.
-pub(super) type Columns = Option<Names>;
+pub(super) type Columns = Option<ColumnNames>;
 
 #[derive(Clone, Debug)]
-pub(super) struct Names {
+pub(super) struct ColumnNames {
     all: BTreeSet<String>,
     in_order: Vec<String>,
     /// True if `in_order` lists all columns in their order.
     whole: bool,
 }
 
-impl Names {
+impl ColumnNames {
     /// Returns all names in their order, if that is known.
     pub fn in_order(&self) -> Option<&[String]> {
         self.whole.then_some(self.in_order.as_slice())
@@ -35,21 +35,21 @@ impl Names {
         self.in_order.push(name);
     }
 
-    fn append(&mut self, others: &Names) {
+    fn append(&mut self, others: &ColumnNames) {
         others.in_order.iter().cloned().for_each(|name| self.insert(name));
         self.whole &= others.whole;
     }
 }
 
-impl FromIterator<String> for Names {
+impl FromIterator<String> for ColumnNames {
     fn from_iter<I: IntoIterator<Item = String>>(names: I) -> Self {
-        let mut all = Names { all: BTreeSet::new(), in_order: Vec::new(), whole: true };
+        let mut all = ColumnNames { all: BTreeSet::new(), in_order: Vec::new(), whole: true };
         names.into_iter().for_each(|name| all.insert(name));
         all
     }
 }
 
-impl Deref for Names {
+impl Deref for ColumnNames {
     type Target = BTreeSet<String>;
 
     fn deref(&self) -> &BTreeSet<String> {
@@ -70,15 +70,15 @@ pub(super) struct Scope {
 
 /// The order in which a name is looked up, which depends on the clause that it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum NamePrecedence {
     /// Columns before aliases: in every clause but ORDER BY and GROUP BY.
-    Inside,
+    ColumnsFirst,
     /// In ORDER BY and GROUP BY: an exact match is left as it is; else an alias, else a column.
-    Last,
+    AliasesFirst,
 }
 
 impl Scope {
-    fn add_from(&mut self, from: &[TableWithJoins], known: &Known, outer: &[Scope]) {
+    fn add_from(&mut self, from: &[TableWithJoins], known: &StatementNames, outer: &[Scope]) {
         for factor in from {
             self.add(&factor.relation, known, outer);
             for join in &factor.joins {
@@ -87,7 +87,7 @@ impl Scope {
         }
     }
 
-    fn add(&mut self, factor: &TableFactor, known: &Known, outer: &[Scope]) {
+    fn add(&mut self, factor: &TableFactor, known: &StatementNames, outer: &[Scope]) {
         if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
             return self.add_from(std::slice::from_ref(table_with_joins), known, outer);
         }
@@ -102,7 +102,7 @@ impl Scope {
     pub fn relation_of(
         &self,
         factor: &TableFactor,
-        known: &Known,
+        known: &StatementNames,
         outer: &[Scope],
     ) -> (Option<String>, Columns) {
         let (called, columns) = match factor {
@@ -131,7 +131,7 @@ impl Scope {
         }
     }
 
-    fn table(&self, name: &ObjectName, known: &Known, outer: &[Scope]) -> Columns {
+    fn table(&self, name: &ObjectName, known: &StatementNames, outer: &[Scope]) -> Columns {
         if let [ObjectNamePart::Identifier(ident)] = name.0.as_slice()
             && let Some(columns) =
                 std::iter::once(self).chain(outer.iter().rev()).find_map(|scope| scope.ctes.get(&ident.value))
@@ -148,7 +148,12 @@ impl Scope {
         seen
     }
 
-    fn of_select(select: &Select, ctes: &BTreeMap<String, Columns>, known: &Known, outer: &[Scope]) -> Scope {
+    fn of_select(
+        select: &Select,
+        ctes: &BTreeMap<String, Columns>,
+        known: &StatementNames,
+        outer: &[Scope],
+    ) -> Scope {
         let mut scope = Scope { ctes: ctes.clone(), ..Scope::default() };
         scope.add_from(&select.from, known, outer);
         let alias = |item: &SelectItem| match item {
@@ -160,7 +165,7 @@ impl Scope {
     }
 
     /// Adds the output columns of the query, which ORDER BY may name.
-    pub fn add_outputs(&mut self, body: &SetExpr, known: &Known, outer: &[Scope]) {
+    pub fn add_outputs(&mut self, body: &SetExpr, known: &StatementNames, outer: &[Scope]) {
         let mut body = body;
         while let SetExpr::SetOperation { left, .. } = body {
             body = left.as_ref();
@@ -171,12 +176,12 @@ impl Scope {
         }
     }
 
-    fn column(&self, ident: &Ident, place: Place) -> Option<&String> {
+    fn column(&self, ident: &Ident, precedence: NamePrecedence) -> Option<&String> {
         let exact = |names: &BTreeSet<String>| names.contains(&ident.value);
-        match place {
-            Place::Last if exact(&self.aliases) || exact(&self.columns) => None,
-            Place::Last => pick(ident, &self.aliases).or_else(|| pick(ident, &self.columns)),
-            Place::Inside => pick(ident, &self.columns).or_else(|| pick(ident, &self.aliases)),
+        match precedence {
+            NamePrecedence::AliasesFirst if exact(&self.aliases) || exact(&self.columns) => None,
+            NamePrecedence::AliasesFirst => pick(ident, &self.aliases).or_else(|| pick(ident, &self.columns)),
+            NamePrecedence::ColumnsFirst => pick(ident, &self.columns).or_else(|| pick(ident, &self.aliases)),
         }
     }
 
@@ -242,7 +247,7 @@ fn renamed(columns: Columns, alias: Option<&TableAlias>) -> Columns {
 }
 
 /// Returns the names of a query's output columns, as far as they are known.
-fn outputs(query: &Query, known: &Known, outer: &[Scope]) -> Columns {
+fn outputs(query: &Query, known: &StatementNames, outer: &[Scope]) -> Columns {
     let ctes = ctes(query, known, outer);
     let mut body = query.body.as_ref();
     loop {
@@ -262,18 +267,20 @@ fn outputs(query: &Query, known: &Known, outer: &[Scope]) -> Columns {
 fn select_outputs(
     select: &Select,
     ctes: &BTreeMap<String, Columns>,
-    known: &Known,
+    known: &StatementNames,
     outer: &[Scope],
 ) -> Columns {
     let scope = Scope::of_select(select, ctes, known, outer);
-    let mut names = Names::from_iter([]);
+    let mut names = ColumnNames::from_iter([]);
     for item in &select.projection {
         match item {
             SelectItem::ExprWithAlias { alias, .. } => {
                 names.insert(alias.value.clone());
             }
             SelectItem::UnnamedExpr(Expr::Identifier(ident)) => {
-                names.insert(scope.column(ident, Place::Inside).unwrap_or(&ident.value).clone());
+                names.insert(
+                    scope.column(ident, NamePrecedence::ColumnsFirst).unwrap_or(&ident.value).clone(),
+                );
             }
             SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
                 let last = parts.last()?;
@@ -281,7 +288,7 @@ fn select_outputs(
                 let among = relation.map_or(&scope.columns, |names| &names.all);
                 names.insert(pick(last, among).unwrap_or(&last.value).clone());
             }
-            SelectItem::UnnamedExpr(expr) => names.insert(output::called(expr)),
+            SelectItem::UnnamedExpr(expr) => names.insert(output::output_name(expr)),
             SelectItem::Wildcard(options) => {
                 if scope.relations.values().any(Option::is_none) {
                     return None;
@@ -295,12 +302,12 @@ fn select_outputs(
                         names.whole = false;
                     }
                 }
-                names.whole &= wildcard::plain(options);
+                names.whole &= wildcard::has_no_exclusions(options);
             }
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(object), options) => {
                 let Some(ObjectNamePart::Identifier(ident)) = object.0.last() else { return None };
                 names.append(scope.relation(ident)?.1.as_ref()?);
-                names.whole &= wildcard::plain(options);
+                names.whole &= wildcard::has_no_exclusions(options);
             }
             _ => return None,
         }
@@ -308,7 +315,7 @@ fn select_outputs(
     Some(names)
 }
 
-fn ctes(query: &Query, known: &Known, outer: &[Scope]) -> BTreeMap<String, Columns> {
+fn ctes(query: &Query, known: &StatementNames, outer: &[Scope]) -> BTreeMap<String, Columns> {
     let mut seen = outer.to_vec();
     seen.push(Scope::default());
     for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
@@ -319,7 +326,7 @@ fn ctes(query: &Query, known: &Known, outer: &[Scope]) -> BTreeMap<String, Colum
 }
 
 /// Builds the scope of a query as its nested queries see it.
-pub(super) fn of_query(query: &Query, known: &Known, outer: &[Scope]) -> Scope {
+pub(super) fn of_query(query: &Query, known: &StatementNames, outer: &[Scope]) -> Scope {
     let mut scope = Scope { ctes: ctes(query, known, outer), ..Scope::default() };
     let mut bodies = vec![query.body.as_ref()];
     while let Some(body) = bodies.pop() {
@@ -333,33 +340,33 @@ pub(super) fn of_query(query: &Query, known: &Known, outer: &[Scope]) -> Scope {
 }
 
 /// Builds the scope of a query including its output columns, which the query itself may name.
-pub(super) fn with_outputs(query: &Query, known: &Known, outer: &[Scope]) -> Scope {
+pub(super) fn with_outputs(query: &Query, known: &StatementNames, outer: &[Scope]) -> Scope {
     let mut scope = of_query(query, known, outer);
     scope.add_outputs(&query.body, known, outer);
     scope
 }
 
 /// Builds the scope of one SELECT of the query whose scope is `whole`.
-pub(super) fn of_select(select: &Select, whole: &Scope, known: &Known, outer: &[Scope]) -> Scope {
+pub(super) fn of_select(select: &Select, whole: &Scope, known: &StatementNames, outer: &[Scope]) -> Scope {
     Scope::of_select(select, &whole.ctes, known, outer)
 }
 
 /// Replaces the names in one part of a query by the exact ones. Nested queries are skipped: they have a scope of their own.
 pub(super) struct Rename<'a> {
-    pub known: &'a Known,
+    pub known: &'a StatementNames,
     pub scope: &'a Scope,
     /// The scopes of the enclosing queries, the outermost first.
     pub outer: &'a [Scope],
-    pub place: Place,
+    pub precedence: NamePrecedence,
     pub depth: usize,
 }
 
 impl Rename<'_> {
     pub fn ident(&self, ident: &mut Ident) {
-        if self.place == Place::Last && self.scope.knows(ident) {
+        if self.precedence == NamePrecedence::AliasesFirst && self.scope.knows(ident) {
             return;
         }
-        let inner = self.scope.column(ident, self.place);
+        let inner = self.scope.column(ident, self.precedence);
         let found = inner.or_else(|| self.outer.iter().rev().find_map(|scope| pick(ident, &scope.columns)));
         match found {
             Some(name) => ident.value.clone_from(name),
@@ -439,12 +446,12 @@ impl VisitorMut for Rename<'_> {
 }
 
 /// Replaces the names in one SELECT by the exact ones.
-pub(super) fn rename_select(select: &mut Select, known: &Known, scope: &Scope, outer: &[Scope]) {
-    let mut rename = Rename { known, scope, outer, place: Place::Inside, depth: 0 };
+pub(super) fn rename_select(select: &mut Select, known: &StatementNames, scope: &Scope, outer: &[Scope]) {
+    let mut rename = Rename { known, scope, outer, precedence: NamePrecedence::ColumnsFirst, depth: 0 };
     let nothing = GroupByExpr::Expressions(Vec::new(), Vec::new());
     let mut group_by = std::mem::replace(&mut select.group_by, nothing);
     let _ = select.visit(&mut rename);
-    rename.place = Place::Last;
+    rename.precedence = NamePrecedence::AliasesFirst;
     let _ = group_by.visit(&mut rename);
     select.group_by = group_by;
 }

@@ -5,8 +5,12 @@ use crate::parse;
 /// which is a struct of `Lat`.
 struct Fixed;
 
-impl Tables for Fixed {
-    fn table(&mut self, written: &Written, _: Option<types::Lsn>) -> Result<(String, Vec<Named>)> {
+impl TableCatalog for Fixed {
+    fn table(
+        &mut self,
+        written: &ParsedTableName,
+        _: Option<types::Lsn>,
+    ) -> Result<(String, Vec<FieldNames>)> {
         let all = [
             ("main.Events", vec!["id", "Kind", "größe"]),
             ("main.users", vec!["id", "name", "Name2"]),
@@ -18,9 +22,9 @@ impl Tables for Fixed {
         };
         let found = name::resolve(&text, all.iter().map(|(n, _)| *n)).filter(|i| written.admits(all[*i].0));
         let (full_name, columns) = found.map(|i| &all[i]).ok_or_else(|| Error::not_found(written.text()))?;
-        let leaf = |name: &str| Named { name: name.into(), fields: Vec::new() };
-        let place = Named { name: "Place".into(), fields: vec![leaf("Lat")] };
-        let at = Named { name: "At".into(), fields: vec![place, leaf("place2")] };
+        let leaf = |name: &str| FieldNames { name: name.into(), fields: Vec::new() };
+        let place = FieldNames { name: "Place".into(), fields: vec![leaf("Lat")] };
+        let at = FieldNames { name: "At".into(), fields: vec![place, leaf("place2")] };
         let columns = columns.iter().map(|name| leaf(name)).chain([at]);
         Ok(((*full_name).into(), columns.collect()))
     }
@@ -147,9 +151,9 @@ fn a_star_leaves_the_system_columns_out() {
 
 #[test]
 fn near_names_are_offered() {
-    assert_eq!(near("evnts", ["events", "users", "even"]), ["events"]);
-    assert_eq!(near("temperature", ["temp", "time"]), ["temp"]);
-    assert!(near("x", ["events"]).is_empty());
+    assert_eq!(similar_names("evnts", ["events", "users", "even"]), ["events"]);
+    assert_eq!(similar_names("temperature", ["temp", "time"]), ["temp"]);
+    assert!(similar_names("x", ["events"]).is_empty());
 }
 
 #[test]

@@ -15,31 +15,31 @@ use sqlparser::ast::{
 };
 use types::{Error, Result};
 
-use super::known::pick;
 use super::scope::{self, Columns, Scope};
-use super::wildcard::{called, idents, plain, star_of};
-use super::{Known, constraint, constraint_mut, is_system, output};
+use super::statement_names::pick;
+use super::wildcard::{has_no_exclusions, idents, relation_name, star_of};
+use super::{StatementNames, constraint, constraint_mut, is_system_column, output};
 
 /// Relations that one merged column may come from: its expression names them all, in every place that names the column.
 const MERGED_MAX: usize = 16;
 
 /// The columns that the FROM of a SELECT shows, in the order of `*`. Empty if no columns are merged.
 #[derive(Default)]
-pub(super) struct Shown(Vec<Part>);
+pub(super) struct VisibleColumns(Vec<FromColumns>);
 
-enum Part {
-    Merged(Merged),
+enum FromColumns {
+    Merged(MergedColumn),
     /// The columns of a relation that are not merged.
-    Rest(Rest),
+    Rest(RelationColumns),
 }
 
-struct Merged {
+struct MergedColumn {
     name: String,
     /// The source columns; the merged value is the first that is not null.
     of: Vec<Expr>,
 }
 
-struct Rest {
+struct RelationColumns {
     relation: ObjectName,
     columns: Columns,
     merged: Vec<String>,
@@ -92,19 +92,24 @@ pub(super) fn name_relations(select: &mut Select) {
 }
 
 /// Gives the joins an ON, and replaces `*` by the columns that it shows.
-pub(super) fn spell_out(select: &mut Select, scope: &Scope, known: &Known, outer: &[Scope]) -> Result<Shown> {
-    let mut shown = Shown::default();
+pub(super) fn spell_out(
+    select: &mut Select,
+    scope: &Scope,
+    known: &StatementNames,
+    outer: &[Scope],
+) -> Result<VisibleColumns> {
+    let mut shown = VisibleColumns::default();
     if !select.from.iter().any(merges) {
         return Ok(shown);
     }
-    let join = Joins { scope, known, outer };
+    let join = JoinRewriter { scope, known, outer };
     for from in &mut select.from {
         shown.0.extend(join.all(from)?.0);
     }
     let mut projection = Vec::with_capacity(select.projection.len());
     for item in std::mem::take(&mut select.projection) {
         match item {
-            SelectItem::Wildcard(options) if plain(&options) => projection.extend(shown.star()),
+            SelectItem::Wildcard(options) if has_no_exclusions(&options) => projection.extend(shown.star()),
             SelectItem::Wildcard(_) => {
                 let error = Error::invalid("`*` leaves no columns out beside USING or NATURAL JOIN");
                 return Err(error.hint("name the columns"));
@@ -118,7 +123,7 @@ pub(super) fn spell_out(select: &mut Select, scope: &Scope, known: &Known, outer
 
 /// Replaces the names of merged columns by their expressions, after names are bound; in nested queries too, unless these have a
 /// column of that name. The FROM needs no change: its names occur only in ON, which [`spell_out`] wrote.
-pub(super) fn merge(select: &mut Select, shown: &Shown, known: &Known, outer: &[Scope]) {
+pub(super) fn merge(select: &mut Select, shown: &VisibleColumns, known: &StatementNames, outer: &[Scope]) {
     if shown.0.is_empty() {
         return;
     }
@@ -130,18 +135,24 @@ pub(super) fn merge(select: &mut Select, shown: &Shown, known: &Known, outer: &[
         }
     }
     let from = std::mem::take(&mut select.from);
-    let _ = select.visit(&mut Merge::of(shown, known, outer, true));
+    let _ = select.visit(&mut MergeNames::of(shown, known, outer, true));
     select.from = from;
 }
 
 /// Replaces the names of merged columns in the ORDER BY of a query that is one SELECT. An item that is only a name means an
 /// output column first; it gets its qualifier, because DataFusion also looks into the FROM.
-pub(super) fn merge_order(query: &mut Query, shown: &Shown, scope: &Scope, known: &Known, outer: &[Scope]) {
+pub(super) fn merge_order(
+    query: &mut Query,
+    shown: &VisibleColumns,
+    scope: &Scope,
+    known: &StatementNames,
+    outer: &[Scope],
+) {
     let (false, SetExpr::Select(select)) = (shown.0.is_empty(), query.body.as_ref()) else { return };
     let Some(OrderBy { kind: OrderByKind::Expressions(order), .. }) = &mut query.order_by else { return };
     for item in order {
         let Expr::Identifier(ident) = &item.expr else {
-            let _ = item.expr.visit(&mut Merge::of(shown, known, outer, true));
+            let _ = item.expr.visit(&mut MergeNames::of(shown, known, outer, true));
             continue;
         };
         let output = select.projection.iter().find_map(|output| match output {
@@ -159,20 +170,20 @@ pub(super) fn merge_order(query: &mut Query, shown: &Shown, scope: &Scope, known
             Some(None) => {}
             Some(Some(column)) => item.expr = Expr::CompoundIdentifier(column),
             None => {
-                let _ = item.expr.visit(&mut Merge::of(shown, known, outer, true));
+                let _ = item.expr.visit(&mut MergeNames::of(shown, known, outer, true));
             }
         }
     }
 }
 
-struct Joins<'a> {
+struct JoinRewriter<'a> {
     scope: &'a Scope,
-    known: &'a Known,
+    known: &'a StatementNames,
     outer: &'a [Scope],
 }
 
-impl Joins<'_> {
-    fn all(&self, from: &mut TableWithJoins) -> Result<Shown> {
+impl JoinRewriter<'_> {
+    fn all(&self, from: &mut TableWithJoins) -> Result<VisibleColumns> {
         let mut left = self.relation(&mut from.relation)?;
         for join in &mut from.joins {
             let right = self.relation(&mut join.relation)?;
@@ -181,18 +192,23 @@ impl Joins<'_> {
         Ok(left)
     }
 
-    fn relation(&self, factor: &mut TableFactor) -> Result<Shown> {
+    fn relation(&self, factor: &mut TableFactor) -> Result<VisibleColumns> {
         if let TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
             return self.all(table_with_joins);
         }
         let unnamed =
             || Error::invalid(format!("`{factor}` has no name beside USING")).hint("name it with AS");
-        let relation = called(factor).ok_or_else(unnamed)?;
+        let relation = relation_name(factor).ok_or_else(unnamed)?;
         let (_, columns) = self.scope.relation_of(factor, self.known, self.outer);
-        Ok(Shown(vec![Part::Rest(Rest { relation, columns, merged: Vec::new() })]))
+        Ok(VisibleColumns(vec![FromColumns::Rest(RelationColumns { relation, columns, merged: Vec::new() })]))
     }
 
-    fn join(&self, mut left: Shown, mut right: Shown, join: &mut Join) -> Result<Shown> {
+    fn join(
+        &self,
+        mut left: VisibleColumns,
+        mut right: VisibleColumns,
+        join: &mut Join,
+    ) -> Result<VisibleColumns> {
         use JoinOperator as Op;
         let operator = &mut join.join_operator;
         let side = match operator {
@@ -215,7 +231,7 @@ impl Joins<'_> {
                 let lefts = left.0.len();
                 left.0.extend(right.0);
                 if let Some(JoinConstraint::On(condition)) = other {
-                    let _ = condition.visit(&mut Merge::of(&left, self.known, self.outer, false));
+                    let _ = condition.visit(&mut MergeNames::of(&left, self.known, self.outer, false));
                 }
                 if !shows_right {
                     left.0.truncate(lefts);
@@ -244,7 +260,7 @@ impl Joins<'_> {
                 let what = format!("`{}` is merged of more than {MERGED_MAX} relations by FULL JOIN", a.name);
                 return Err(Error::invalid(what).hint("join some of them in a query below, or with ON"));
             }
-            merged.push(Part::Merged(Merged { name: a.name, of }));
+            merged.push(FromColumns::Merged(MergedColumn { name: a.name, of }));
         }
         if let Some(constraint) = constraint_mut(operator) {
             *constraint = JoinConstraint::On(all(&equal));
@@ -254,20 +270,20 @@ impl Joins<'_> {
                 merged.extend(side.0);
             }
         }
-        Ok(Shown(merged))
+        Ok(VisibleColumns(merged))
     }
 }
 
-impl Shown {
+impl VisibleColumns {
     /// Returns the merged column of an unqualified name, unless another column has the same name.
-    fn merged(&self, ident: &Ident, exact: bool) -> Option<&Merged> {
+    fn merged(&self, ident: &Ident, exact: bool) -> Option<&MergedColumn> {
         let mut found = None;
         for part in &self.0 {
             match part {
-                Part::Merged(merged) if merged.is(ident, exact) && found.replace(merged).is_some() => {
+                FromColumns::Merged(merged) if merged.is(ident, exact) && found.replace(merged).is_some() => {
                     return None;
                 }
-                Part::Rest(rest) if rest.column(ident).is_some() => return None,
+                FromColumns::Rest(rest) if rest.column(ident).is_some() => return None,
                 _ => {}
             }
         }
@@ -275,16 +291,16 @@ impl Shown {
     }
 
     /// Finds the column that USING or NATURAL JOIN names on one side. Returns its position in this list too.
-    fn find(&self, ident: &Ident, what: &str) -> Result<(usize, Merged)> {
-        let of = |rest: &Rest, name: String| Merged { of: vec![rest.expr(&name)], name };
+    fn find(&self, ident: &Ident, what: &str) -> Result<(usize, MergedColumn)> {
+        let of = |rest: &RelationColumns, name: String| MergedColumn { of: vec![rest.expr(&name)], name };
         let (mut found, mut possible, mut rests) = (Vec::new(), Vec::new(), Vec::new());
         for (at, part) in self.0.iter().enumerate() {
             match part {
-                Part::Merged(merged) if merged.is(ident, false) => {
-                    found.push((at, Merged { name: merged.name.clone(), of: merged.of.clone() }));
+                FromColumns::Merged(merged) if merged.is(ident, false) => {
+                    found.push((at, MergedColumn { name: merged.name.clone(), of: merged.of.clone() }));
                 }
-                Part::Merged(_) => {}
-                Part::Rest(rest) => {
+                FromColumns::Merged(_) => {}
+                FromColumns::Rest(rest) => {
                     rests.push((at, of(rest, ident.value.clone())));
                     match rest.column(ident) {
                         Some(name) => found.push((at, of(rest, name))),
@@ -312,18 +328,18 @@ impl Shown {
     /// Removes a column that the join has merged.
     fn hide(&mut self, at: usize, name: &str) {
         match &mut self.0[at] {
-            Part::Merged(_) => {
+            FromColumns::Merged(_) => {
                 self.0.remove(at);
             }
-            Part::Rest(rest) => rest.merged.push(name.to_owned()),
+            FromColumns::Rest(rest) => rest.merged.push(name.to_owned()),
         }
     }
 
     /// Returns the names that both sides have, in the left side's order, without the system columns.
-    fn common(&self, right: &Shown) -> Result<Vec<Ident>> {
+    fn common(&self, right: &VisibleColumns) -> Result<Vec<Ident>> {
         let right = right.names()?;
         let mut names = self.names()?;
-        names.retain(|name| right.contains(name) && !is_system(name));
+        names.retain(|name| right.contains(name) && !is_system_column(name));
         Ok(names.into_iter().map(|name| Ident::with_quote('"', name)).collect())
     }
 
@@ -331,8 +347,8 @@ impl Shown {
         let mut names = Vec::new();
         for part in &self.0 {
             match part {
-                Part::Merged(merged) => names.push(merged.name.clone()),
-                Part::Rest(rest) => {
+                FromColumns::Merged(merged) => names.push(merged.name.clone()),
+                FromColumns::Rest(rest) => {
                     let unknown = || {
                         let what = format!("the columns of {} are not known to NATURAL JOIN", rest.relation);
                         Error::invalid(what).hint("write USING (…), or name the columns: `… AS x(a, b)`")
@@ -348,8 +364,8 @@ impl Shown {
     /// Returns the items that `*` stands for.
     fn star(&self) -> impl Iterator<Item = SelectItem> {
         self.0.iter().map(|part| match part {
-            Part::Merged(merged) => merged.item(),
-            Part::Rest(rest) => {
+            FromColumns::Merged(merged) => merged.item(),
+            FromColumns::Rest(rest) => {
                 let merged = rest.merged.iter().map(|name| Ident::with_quote('"', name)).collect();
                 star_of(&rest.relation, merged)
             }
@@ -357,7 +373,7 @@ impl Shown {
     }
 }
 
-impl Merged {
+impl MergedColumn {
     fn is(&self, ident: &Ident, exact: bool) -> bool {
         let folds = !exact && ident.quote_style.is_none();
         self.name == ident.value || folds && self.name.eq_ignore_ascii_case(&ident.value)
@@ -381,7 +397,7 @@ impl Merged {
     }
 }
 
-impl Rest {
+impl RelationColumns {
     /// Returns the column of this name, unless it was merged.
     fn column(&self, ident: &Ident) -> Option<String> {
         let name = pick(ident, self.columns.as_ref()?)?;
@@ -400,9 +416,9 @@ impl Rest {
 }
 
 /// Replaces the names of merged columns by their expressions.
-struct Merge<'a> {
-    shown: &'a Shown,
-    known: &'a Known,
+struct MergeNames<'a> {
+    shown: &'a VisibleColumns,
+    known: &'a StatementNames,
     /// The scopes of the enclosing queries (the first `outer`), then those of the nested queries that the visitor is in.
     scopes: Vec<Scope>,
     outer: usize,
@@ -410,13 +426,13 @@ struct Merge<'a> {
     bound: bool,
 }
 
-impl<'a> Merge<'a> {
-    fn of(shown: &'a Shown, known: &'a Known, outer: &[Scope], bound: bool) -> Self {
-        Merge { shown, known, scopes: outer.to_vec(), outer: outer.len(), bound }
+impl<'a> MergeNames<'a> {
+    fn of(shown: &'a VisibleColumns, known: &'a StatementNames, outer: &[Scope], bound: bool) -> Self {
+        MergeNames { shown, known, scopes: outer.to_vec(), outer: outer.len(), bound }
     }
 }
 
-impl VisitorMut for Merge<'_> {
+impl VisitorMut for MergeNames<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {

@@ -11,12 +11,12 @@ use types::{ROW_ID_NAME, TIME_NAME};
 pub(super) fn hide_system(select: &mut Select, has_system: impl Fn(&TableFactor) -> bool) {
     let factors: Vec<&TableFactor> = select.from.iter().flat_map(factors_of).collect();
     let relations: Vec<(ObjectName, bool)> =
-        factors.iter().filter_map(|factor| Some((called(factor)?, has_system(factor)))).collect();
+        factors.iter().filter_map(|factor| Some((relation_name(factor)?, has_system(factor)))).collect();
     let whole = relations.len() == factors.len();
     let mut projection = Vec::with_capacity(select.projection.len());
     for mut item in std::mem::take(&mut select.projection) {
         match &mut item {
-            SelectItem::Wildcard(options) if plain(options) => match relations.as_slice() {
+            SelectItem::Wildcard(options) if has_no_exclusions(options) => match relations.as_slice() {
                 [(_, true)] if whole => options.opt_exclude = Some(exclude(system_columns())),
                 several if whole && several.iter().any(|(_, has)| *has) => {
                     projection.extend(several.iter().map(|(relation, has)| {
@@ -62,7 +62,7 @@ fn factors_of<'a>(from: &'a TableWithJoins) -> Vec<&'a TableFactor> {
 }
 
 /// Returns the name that qualifies a relation's columns, if it has one.
-pub(super) fn called(factor: &TableFactor) -> Option<ObjectName> {
+pub(super) fn relation_name(factor: &TableFactor) -> Option<ObjectName> {
     let of = |alias: &TableAlias| ObjectName(vec![ObjectNamePart::Identifier(alias.name.clone())]);
     match factor {
         TableFactor::Table { alias: Some(alias), .. }
@@ -96,7 +96,7 @@ fn last(name: &ObjectName) -> String {
     idents(name).pop().map(|ident| ident.value).unwrap_or_default()
 }
 
-pub(super) fn plain(options: &WildcardAdditionalOptions) -> bool {
+pub(super) fn has_no_exclusions(options: &WildcardAdditionalOptions) -> bool {
     options.opt_exclude.is_none() && options.opt_except.is_none()
 }
 

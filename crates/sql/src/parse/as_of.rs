@@ -9,12 +9,12 @@ use crate::as_of::LSN;
 /// time; the parser then need not look for one, and takes `at` and `before` for names.
 ///
 /// `of` may be a name too (`SELECT 1 AS of`), so the next token must begin a point.
-pub(super) fn spelled_out(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
+pub(super) fn rewritten(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
     let seen: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
     let word = |at: usize| seen.get(at).and_then(|at| plain(&tokens[*at].token));
     let is = |at: usize, wanted: &str| word(at).is_some_and(|word| word.eq_ignore_ascii_case(wanted));
-    let mut spelled = Vec::with_capacity(tokens.len() + 8);
+    let mut rewritten = Vec::with_capacity(tokens.len() + 8);
     let (mut copied, mut found, mut at) = (0, false, 0);
     while at < seen.len() {
         if !(is(at, "as") && is(at + 1, "of")) {
@@ -22,43 +22,43 @@ pub(super) fn spelled_out(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>
             continue;
         }
         let before = at.checked_sub(1).and_then(word).unwrap_or_default();
-        let is_spelled =
+        let is_complete =
             ["system_time", "timestamp", "version"].iter().any(|word| before.eq_ignore_ascii_case(word));
-        if !is_spelled && !is(at + 2, LSN) && !begins_point(&seen, tokens, at + 2) {
+        if !is_complete && !is(at + 2, LSN) && !begins_point(&seen, tokens, at + 2) {
             at += 1;
             continue;
         }
         found = true;
         let span = tokens[seen[at]].span;
         let token = |token| TokenWithSpan { token, span };
-        spelled.extend_from_slice(&tokens[copied..seen[at]]);
-        if !is_spelled {
-            spelled.extend([keyword("FOR", Keyword::FOR), space()].map(token));
-            spelled.extend([keyword("SYSTEM_TIME", Keyword::SYSTEM_TIME), space()].map(token));
+        rewritten.extend_from_slice(&tokens[copied..seen[at]]);
+        if !is_complete {
+            rewritten.extend([keyword("FOR", Keyword::FOR), space()].map(token));
+            rewritten.extend([keyword("SYSTEM_TIME", Keyword::SYSTEM_TIME), space()].map(token));
         }
         copied = seen[at];
         at += 2;
         let token_at = |at: usize| seen.get(at).map(|at| &tokens[*at].token);
         if is(at, LSN) && token_at(at + 1) != Some(&Token::LParen) {
-            spelled.extend_from_slice(&tokens[copied..=seen[at]]);
+            rewritten.extend_from_slice(&tokens[copied..=seen[at]]);
             let sign = token_at(at + 1).filter(|token| matches!(token, Token::Minus | Token::Plus));
             let value = at + 1 + usize::from(sign.is_some());
-            spelled.push(token(Token::LParen));
+            rewritten.push(token(Token::LParen));
             match token_at(value).filter(|token| is_operand(token)) {
                 Some(operand) => {
-                    spelled.extend(sign.into_iter().chain([operand]).cloned().map(token));
+                    rewritten.extend(sign.into_iter().chain([operand]).cloned().map(token));
                     at = value;
                 }
                 // [`crate::as_of`] refuses NULL with the message for every value that is not an lsn.
-                None => spelled.push(token(keyword("NULL", Keyword::NULL))),
+                None => rewritten.push(token(keyword("NULL", Keyword::NULL))),
             }
-            spelled.push(token(Token::RParen));
+            rewritten.push(token(Token::RParen));
             copied = seen[at] + 1;
             at += 1;
         }
     }
-    spelled.extend_from_slice(&tokens[copied..]);
-    found.then_some(spelled)
+    rewritten.extend_from_slice(&tokens[copied..]);
+    found.then_some(rewritten)
 }
 
 /// Returns true if a user may have meant the token as an lsn.

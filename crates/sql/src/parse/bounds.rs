@@ -20,25 +20,25 @@ const RELATIONS_MAX: usize = 1_000;
 const DIFFERENCES_MAX: usize = 64;
 /// Refuses a statement whose tree would be too deep.
 pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
-    let mut outer: Vec<Frame> = Vec::new();
-    let mut frame = Frame::default();
+    let mut outer: Vec<BracketFrame> = Vec::new();
+    let mut frame = BracketFrame::default();
     let (mut relations, mut differences) = (0usize, 0usize);
-    let mut before = Before::Nothing;
+    let mut previous = PreviousToken::Nothing;
     for token in tokens {
-        let after_operand = matches!(before, Before::Operand | Before::Path);
-        before = match &token.token {
+        let after_operand = matches!(previous, PreviousToken::Operand | PreviousToken::Path);
+        previous = match &token.token {
             Token::Whitespace(_) => continue,
             Token::Comma | Token::SemiColon => {
                 frame.end_item();
                 // Each further table in FROM is joined to those before it.
                 relations += usize::from(frame.from);
                 frame.joins += usize::from(frame.from);
-                Before::Nothing
+                PreviousToken::Nothing
             }
             Token::LParen | Token::LBracket | Token::LBrace => {
                 frame.operators += 1;
                 outer.push(std::mem::take(&mut frame));
-                Before::Nothing
+                PreviousToken::Nothing
             }
             Token::RParen | Token::RBracket | Token::RBrace => {
                 // The parser reports a bracket that was not opened, and a CASE without END.
@@ -48,20 +48,24 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
                 if !outer.is_empty() {
                     frame = frame.close(outer.pop());
                 }
-                Before::Operand
+                PreviousToken::Operand
             }
             Token::Period => {
                 // `table.column` is one name; each further step nests one level deeper.
-                frame.operators += usize::from(before == Before::Path);
-                Before::Period
+                frame.operators += usize::from(previous == PreviousToken::Path);
+                PreviousToken::Period
             }
             Token::DoubleColon => {
                 frame.operators += 1;
                 // The next word is a type's name, even if it is a keyword.
-                Before::Period
+                PreviousToken::Period
             }
-            Token::Word(word) if before == Before::Period || word.keyword == Keyword::NoKeyword => {
-                if before == Before::Period { Before::Path } else { Before::Operand }
+            Token::Word(word) if previous == PreviousToken::Period || word.keyword == Keyword::NoKeyword => {
+                if previous == PreviousToken::Period {
+                    PreviousToken::Path
+                } else {
+                    PreviousToken::Operand
+                }
             }
             Token::Word(word) => {
                 let keyword = &word.keyword;
@@ -69,55 +73,55 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
                 differences += usize::from(matches!(keyword, Keyword::EXCEPT | Keyword::INTERSECT));
                 match keyword {
                     // `a IS DISTINCT FROM b` is an operator.
-                    Keyword::FROM => frame.from |= before != Before::IsDistinct,
+                    Keyword::FROM => frame.from |= previous != PreviousToken::IsDistinct,
                     Keyword::SELECT | Keyword::WHERE | Keyword::GROUP | Keyword::ORDER | Keyword::SET => {
                         frame.from = false;
                     }
                     _ => {}
                 }
                 match keyword {
-                    Keyword::NULL | Keyword::TRUE | Keyword::FALSE => Before::Operand,
+                    Keyword::NULL | Keyword::TRUE | Keyword::FALSE => PreviousToken::Operand,
                     Keyword::CASE => {
                         frame.operators += 1;
-                        let case = Frame { case: true, ..Frame::default() };
+                        let case = BracketFrame { case: true, ..BracketFrame::default() };
                         outer.push(std::mem::replace(&mut frame, case));
-                        Before::Nothing
+                        PreviousToken::Nothing
                     }
                     Keyword::END if frame.case && after_operand => {
                         frame = frame.close(outer.pop());
-                        Before::Operand
+                        PreviousToken::Operand
                     }
                     Keyword::WHEN | Keyword::THEN | Keyword::ELSE if frame.case && after_operand => {
                         frame.end_item();
-                        Before::Nothing
+                        PreviousToken::Nothing
                     }
                     Keyword::AND if after_operand => {
                         frame.end_and();
-                        Before::Nothing
+                        PreviousToken::Nothing
                     }
                     Keyword::OR if after_operand => {
                         frame.end_or();
-                        Before::Nothing
+                        PreviousToken::Nothing
                     }
                     Keyword::JOIN if after_operand => {
                         frame.end_item();
                         frame.joins += 1;
-                        Before::Nothing
+                        PreviousToken::Nothing
                     }
                     Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT if after_operand => {
                         frame.end_select();
                         frame.sets += 1;
-                        Before::Nothing
+                        PreviousToken::Nothing
                     }
                     // Any of these may be an operator or a name: counted as an operator, which is the deeper of the two.
                     keyword => {
                         frame.operators += 1;
                         match keyword {
-                            Keyword::IS if after_operand => Before::Is,
-                            Keyword::NOT if before == Before::Is => Before::Is,
-                            Keyword::DISTINCT if before == Before::Is => Before::IsDistinct,
-                            keyword if expects_operand(*keyword) => Before::Nothing,
-                            _ => Before::Operand,
+                            Keyword::IS if after_operand => PreviousToken::Is,
+                            Keyword::NOT if previous == PreviousToken::Is => PreviousToken::Is,
+                            Keyword::DISTINCT if previous == PreviousToken::Is => PreviousToken::IsDistinct,
+                            keyword if expects_operand(*keyword) => PreviousToken::Nothing,
+                            _ => PreviousToken::Operand,
                         }
                     }
                 }
@@ -129,11 +133,11 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
             | Token::UnicodeStringLiteral(_)
             | Token::NationalStringLiteral(_)
             | Token::HexStringLiteral(_)
-            | Token::Placeholder(_) => Before::Operand,
+            | Token::Placeholder(_) => PreviousToken::Operand,
             Token::EOF => break,
             _ => {
                 frame.operators += 1;
-                Before::Nothing
+                PreviousToken::Nothing
             }
         };
         if relations > RELATIONS_MAX {
@@ -165,7 +169,7 @@ fn too_large(most: String) -> Error {
 
 /// The kind of the previous token.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum PreviousToken {
     /// An operator, a separator or an opening bracket: an operand follows, and a keyword may be its name.
     Nothing,
     Operand,
@@ -181,7 +185,7 @@ enum Before {
 
 /// Counts of the tokens between two brackets, or between CASE and END.
 #[derive(Default)]
-struct Frame {
+struct BracketFrame {
     /// True for a frame from CASE to END.
     case: bool,
     /// True while commas separate tables.
@@ -202,7 +206,7 @@ struct Frame {
     deepest_bracket: usize,
 }
 
-impl Frame {
+impl BracketFrame {
     fn end_part(&mut self) {
         let depth = std::mem::take(&mut self.operators) + std::mem::take(&mut self.deepest_bracket);
         self.deepest_and = self.deepest_and.max(depth);
@@ -242,7 +246,7 @@ impl Frame {
     }
 
     /// Ends this frame: returns the enclosing frame, which now contains its depth.
-    fn close(self, around: Option<Frame>) -> Frame {
+    fn close(self, around: Option<BracketFrame>) -> BracketFrame {
         let depth = self.depth();
         let mut around = around.unwrap_or_default();
         around.deepest_bracket = around.deepest_bracket.max(depth);

@@ -14,20 +14,20 @@ use sqlparser::parser::{Parser, ParserError};
 
 /// PostgreSQL's dialect with a limit on the expressions that the parser begins; see the module.
 #[derive(Debug)]
-pub(super) struct Bounded {
+pub(super) struct BoundedDialect {
     inner: PostgreSqlDialect,
-    left: Cell<usize>,
+    steps_left: Cell<usize>,
     exhausted: Cell<bool>,
     versions: bool,
     shapes: bool,
 }
 
-impl Bounded {
+impl BoundedDialect {
     /// Makes a dialect that lets the parser begin `steps_max` expressions.
     pub fn new(steps_max: usize) -> Self {
-        Bounded {
+        BoundedDialect {
             inner: PostgreSqlDialect {},
-            left: Cell::new(steps_max),
+            steps_left: Cell::new(steps_max),
             exhausted: Cell::new(false),
             versions: false,
             shapes: true,
@@ -36,12 +36,12 @@ impl Bounded {
 
     /// Switches off the operators of geometric shapes: one of them begins like `a <-1`.
     pub fn without_shapes(self) -> Self {
-        Bounded { shapes: false, ..self }
+        BoundedDialect { shapes: false, ..self }
     }
 
     /// Lets a point in time follow a table, or not.
     pub fn with_versions(self, versions: bool) -> Self {
-        Bounded { versions, ..self }
+        BoundedDialect { versions, ..self }
     }
 
     /// Returns true if the limit stopped the parser: this is then the true reason of its error, whatever the error says.
@@ -59,15 +59,15 @@ macro_rules! as_postgres {
     };
 }
 
-impl Dialect for Bounded {
+impl Dialect for BoundedDialect {
     fn dialect(&self) -> TypeId {
         TypeId::of::<PostgreSqlDialect>()
     }
 
     fn parse_prefix(&self, _: &mut Parser) -> Option<Result<Expr, ParserError>> {
-        match self.left.get().checked_sub(1) {
+        match self.steps_left.get().checked_sub(1) {
             Some(left) => {
-                self.left.set(left);
+                self.steps_left.set(left);
                 None
             }
             None => {
@@ -91,9 +91,12 @@ impl Dialect for Bounded {
             return None;
         }
         let left = Box::new(expr.clone());
-        Some(parser.parse_subexpr(precedence).map(|right| match is_distinct {
-            true => Expr::IsDistinctFrom(left, Box::new(right)),
-            false => Expr::IsNotDistinctFrom(left, Box::new(right)),
+        Some(parser.parse_subexpr(precedence).map(|right| {
+            if is_distinct {
+                Expr::IsDistinctFrom(left, Box::new(right))
+            } else {
+                Expr::IsNotDistinctFrom(left, Box::new(right))
+            }
         }))
     }
 

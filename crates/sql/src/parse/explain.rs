@@ -4,7 +4,7 @@
 use sqlparser::ast::{Expr, Statement, UtilityOption, Value};
 use types::{Error, Result, name};
 
-pub(super) fn settle(explain: &mut Statement) -> Result<()> {
+pub(super) fn apply_options(explain: &mut Statement) -> Result<()> {
     let Statement::Explain { analyze, verbose, options, .. } = explain else { return Ok(()) };
     for option in options.take().into_iter().flatten() {
         let is = |name: &str| option.name.value.eq_ignore_ascii_case(name);

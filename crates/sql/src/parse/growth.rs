@@ -22,22 +22,22 @@ const GROUPED_MAX: usize = 1 << 16;
 
 /// Refuses a statement whose plan would grow too large.
 pub(super) fn check(statement: &Statement) -> Result<()> {
-    let mut expanded = Expanded { named: BTreeMap::new(), bodies: BTreeMap::new(), open: vec![0] };
+    let mut expanded = ExpandedTables { named: BTreeMap::new(), bodies: BTreeMap::new(), open: vec![0] };
     let _ = statement.visit(&mut expanded);
     if expanded.open.first().is_some_and(|tables| *tables > EXPANDED_MAX) {
         return Err(Error::new(
             Kind::TooLarge,
-            format!("with what stands behind the names of WITH, the statement reads more than {EXPANDED_MAX} tables"),
+            format!("with the queries of WITH expanded, the statement reads more than {EXPANDED_MAX} tables"),
         )
         .hint("keep what is read many times in a table: CREATE TABLE … AS"));
     }
-    let mut conditions = Conditions::default();
+    let mut conditions = ConditionWeight::default();
     if statement.visit(&mut conditions).is_break() {
         return Err(Error::new(Kind::TooLarge, "CASE or COALESCE nests too deep to be planned").hint(
             "write further WHENs in one CASE instead of a CASE in each ELSE, or look values up in a table",
         ));
     }
-    let mut grouped = Grouped(0);
+    let mut grouped = GroupedColumns(0);
     if statement.visit(&mut grouped).is_break() {
         return Err(Error::new(
             Kind::TooLarge,
@@ -49,9 +49,9 @@ pub(super) fn check(statement: &Statement) -> Result<()> {
 }
 
 /// Counts the columns of all groups.
-struct Grouped(usize);
+struct GroupedColumns(usize);
 
-impl Visitor for Grouped {
+impl Visitor for GroupedColumns {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
@@ -72,7 +72,7 @@ impl Visitor for Grouped {
 }
 
 /// Counts the tables of a statement with WITH expanded: ten queries that each read the previous one twice read a thousand.
-struct Expanded {
+struct ExpandedTables {
     /// Tables that each name in WITH reads; the most, where several queries have one name.
     named: BTreeMap<String, usize>,
     /// The names of queries in WITH, by the query's address in memory.
@@ -81,16 +81,16 @@ struct Expanded {
     open: Vec<usize>,
 }
 
-fn place_of(query: &Query) -> usize {
+fn address_of(query: &Query) -> usize {
     std::ptr::from_ref(query) as usize
 }
 
-impl Visitor for Expanded {
+impl Visitor for ExpandedTables {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
-            self.bodies.insert(place_of(&cte.query), cte.alias.name.value.to_lowercase());
+            self.bodies.insert(address_of(&cte.query), cte.alias.name.value.to_lowercase());
         }
         self.open.push(0);
         ControlFlow::Continue(())
@@ -98,7 +98,7 @@ impl Visitor for Expanded {
 
     fn post_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         let tables = self.open.pop().unwrap_or(0);
-        match (self.bodies.get(&place_of(query)), self.open.last_mut()) {
+        match (self.bodies.get(&address_of(query)), self.open.last_mut()) {
             (Some(name), _) => {
                 let most = self.named.entry(name.clone()).or_insert(1);
                 *most = tables.max(*most);
@@ -123,15 +123,15 @@ impl Visitor for Expanded {
 
 /// Sums the weights of CASE, and of the functions that the planner turns into CASE.
 #[derive(Default)]
-struct Conditions {
+struct ConditionWeight {
     weight: usize,
     levels: u32,
     /// The enclosing expressions of the visitor's position.
-    around: Vec<Around>,
+    around: Vec<EnclosingExpr>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Around {
+enum EnclosingExpr {
     /// COALESCE, or a bracket around one of its arguments: [`merge_coalesce`] merges another COALESCE into it.
     Coalesce,
     Condition,
@@ -140,20 +140,20 @@ enum Around {
     Other,
 }
 
-impl Visitor for Conditions {
+impl Visitor for ConditionWeight {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        let merges = matches!(self.around.last(), Some(Around::Coalesce | Around::Merged));
+        let merges = matches!(self.around.last(), Some(EnclosingExpr::Coalesce | EnclosingExpr::Merged));
         let here = match expr {
-            Expr::Case { .. } => Around::Condition,
-            Expr::Function(function) if is_coalesce(function) && merges => Around::Merged,
-            Expr::Function(function) if is_coalesce(function) => Around::Coalesce,
-            Expr::Function(function) if is_condition(function) => Around::Condition,
-            Expr::Nested(_) if merges => Around::Merged,
-            _ => Around::Other,
+            Expr::Case { .. } => EnclosingExpr::Condition,
+            Expr::Function(function) if is_coalesce(function) && merges => EnclosingExpr::Merged,
+            Expr::Function(function) if is_coalesce(function) => EnclosingExpr::Coalesce,
+            Expr::Function(function) if is_condition(function) => EnclosingExpr::Condition,
+            Expr::Nested(_) if merges => EnclosingExpr::Merged,
+            _ => EnclosingExpr::Other,
         };
-        if matches!(here, Around::Condition | Around::Coalesce) {
+        if matches!(here, EnclosingExpr::Condition | EnclosingExpr::Coalesce) {
             self.levels += 1;
             let weight = 1usize.checked_shl(self.levels).unwrap_or(usize::MAX);
             self.weight = self.weight.saturating_add(weight);
@@ -163,7 +163,7 @@ impl Visitor for Conditions {
     }
 
     fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
-        if let Some(Around::Condition | Around::Coalesce) = self.around.pop() {
+        if let Some(EnclosingExpr::Condition | EnclosingExpr::Coalesce) = self.around.pop() {
             self.levels -= 1;
         }
         ControlFlow::Continue(())

@@ -3,13 +3,13 @@
 
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, TokenizerError};
 
-use super::dialect::Bounded;
+use super::dialect::BoundedDialect;
 
 /// Characters that allow an operator of several characters to end in a plus or minus.
 const SPECIAL: [char; 10] = ['~', '!', '@', '#', '%', '^', '&', '|', '`', '?'];
 
 pub(super) fn tokens(text: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
-    let dialect = Bounded::new(0);
+    let dialect = BoundedDialect::new(0);
     // The tokenizer splits at these characters only if the dialect has no operators of geometric shapes.
     let dialect = if text.contains("<-") { dialect.without_shapes() } else { dialect };
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location()?;

@@ -8,7 +8,7 @@ use sqlparser::ast::{Value, VisitMut, VisitorMut};
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Location, Token, Tokenizer, Word};
 
-use super::dialect::Bounded;
+use super::dialect::BoundedDialect;
 
 /// Returns a part of a statement as text that parses to the same tree.
 ///
@@ -35,7 +35,7 @@ pub fn text_of<T: Clone + Display + VisitMut>(part: &T) -> String {
 
 /// Returns the text of the statement inside a PREPARE, as it is written; `None` for any other text.
 pub fn prepared(text: &str) -> Option<&str> {
-    let tokens = Tokenizer::new(&Bounded::new(0), text).tokenize_with_location().ok()?;
+    let tokens = Tokenizer::new(&BoundedDialect::new(0), text).tokenize_with_location().ok()?;
     let mut depth = 0usize;
     // Skips PREPARE and the name, which may be `as`.
     let mut tokens = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).skip(2);

@@ -288,7 +288,7 @@ fn too_far(column: &Column) -> DataFusionError {
     let column = types::name::printable(&column.flat_name());
     DataFusionError::External(Box::new(
         Error::invalid(format!(
-            "`{column}` is read by a query within a query further in, which is not there yet"
+            "`{column}` is read by a query within a query further in, which is not supported yet"
         ))
         .hint("join its table in the query between, or write one query with a join"),
     ))

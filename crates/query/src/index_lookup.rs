@@ -11,24 +11,24 @@ use table::Snapshot;
 use types::{ColumnId, Result, RowId, Value};
 
 use crate::provider::Table;
-use crate::prune::{self, Test, constants};
+use crate::prune::{self, ColumnTest, constants};
 
 /// Ranges of one lookup: an IN over several columns multiplies them.
 pub(crate) const RANGES_MAX: usize = 1_024;
 /// Cost of finding one row by an index, in rows that could be scanned instead.
 pub(crate) const ROWS_FOR_ONE: u64 = 32;
 /// Number of rows that are always looked up, whatever a scan would cost.
-pub(crate) const FEW: u64 = 64;
+pub(crate) const CHEAP_LOOKUPS: u64 = 64;
 /// Operands of one OR that are looked up one by one.
 const PARTS_MAX: usize = 64;
 /// ORs of one filter for which this is tried.
 const ORS_MAX: usize = 8;
 /// Tests and ranges that the operands of all ORs may add up to, for a lookup in a single index.
-const SIDES_MAX: usize = 4 * RANGES_MAX;
+const OPERANDS_MAX: usize = 4 * RANGES_MAX;
 
 /// Rows that one or several indexes found.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct IndexedRows {
     /// The index's name.
     pub name: String,
     /// The rows, ascending. Some may be deleted, or not match the filter.
@@ -37,9 +37,9 @@ pub(crate) struct Found {
     pub reached: RowId,
 }
 
-impl Found {
+impl IndexedRows {
     /// Returns the union of several results. It covers rows up to the least `reached`.
-    pub fn either(all: Vec<Found>) -> Option<Found> {
+    pub fn union(all: Vec<IndexedRows>) -> Option<IndexedRows> {
         let reached = all.iter().map(|found| found.reached).min()?;
         let mut names: Vec<&str> = all.iter().map(|found| found.name.as_str()).collect();
         names.dedup();
@@ -49,55 +49,55 @@ impl Found {
         rows.dedup();
         // Later rows are in the tail.
         rows.truncate(rows.partition_point(|row| *row <= reached));
-        Some(Found { name, rows, reached })
+        Some(IndexedRows { name, rows, reached })
     }
 }
 
 /// A lookup in one index: the positions of its entries.
-struct Way<'a> {
+struct IndexPath<'a> {
     name: &'a str,
     index: &'a Index,
     /// The entries found; deleted rows count.
     found: column::EntrySpans,
 }
 
-impl Way<'_> {
-    fn find(&self) -> Option<Found> {
+impl IndexPath<'_> {
+    fn find(&self) -> Option<IndexedRows> {
         // A damaged index is ignored; its materializer detects the damage too, and rebuilds it.
         let rows = self.index.rows_at(&self.found).ok()?;
-        Some(Found { name: self.name.to_owned(), rows, reached: self.index.reached() })
+        Some(IndexedRows { name: self.name.to_owned(), rows, reached: self.index.reached() })
     }
 }
 
 /// Returns a function that decides whether finding a number of rows is less work than scanning the table.
 pub(crate) fn pays(table: &Snapshot) -> impl Fn(u64) -> bool {
     let all = table.rows();
-    move |rows| rows <= FEW || rows.saturating_mul(ROWS_FOR_ONE) <= all
+    move |rows| rows <= CHEAP_LOOKUPS || rows.saturating_mul(ROWS_FOR_ONE) <= all
 }
 
 /// Finds the rows that pass `tests` by the best index. The operands of an OR may also be found by the key or by row ids. Returns
 /// `None` if a scan is less work.
-pub(crate) fn find(table: &Table, tests: &[Test]) -> Option<Found> {
+pub(crate) fn find(table: &Table, tests: &[ColumnTest]) -> Option<IndexedRows> {
     let pays = pays(&table.snapshot);
-    let one = best(table, tests);
+    let one = best_path(table, tests);
     let few = one.as_ref().map_or(u64::MAX, |way| way.found.rows);
     let ors = tests.iter().enumerate().filter_map(|(at, test)| match test {
-        Test::Or(parts) if parts.len() <= PARTS_MAX => Some((at, parts)),
+        ColumnTest::Or(parts) if parts.len() <= PARTS_MAX => Some((at, parts)),
         _ => None,
     });
     let other = ors.take(ORS_MAX).filter_map(|(at, parts)| {
-        if few <= FEW {
+        if few <= CHEAP_LOOKUPS {
             return None;
         }
-        let others: Vec<Test> =
+        let others: Vec<ColumnTest> =
             tests.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, test)| test.clone()).collect();
-        sides(table, &others, parts, &pays)
+        look_up_operands(table, &others, parts, &pays)
     });
     match other.min_by_key(|sides| sides.rows) {
         Some(sides) if sides.rows < few => {
-            let mut all: Vec<Found> = sides.ways.iter().map(Way::find).collect::<Option<_>>()?;
+            let mut all: Vec<IndexedRows> = sides.ways.iter().map(IndexPath::find).collect::<Option<_>>()?;
             all.extend(sides.known);
-            Found::either(all)
+            IndexedRows::union(all)
         }
         _ if pays(few) => one?.find(),
         _ => None,
@@ -105,34 +105,34 @@ pub(crate) fn find(table: &Table, tests: &[Test]) -> Option<Found> {
 }
 
 /// Lookups for all operands of an OR.
-struct Sides<'a> {
-    ways: Vec<Way<'a>>,
+struct OrLookup<'a> {
+    ways: Vec<IndexPath<'a>>,
     /// Results of the key or of row ids, which cover all rows.
-    known: Vec<Found>,
+    known: Vec<IndexedRows>,
     rows: u64,
 }
 
 /// Looks up each operand by itself. Returns `None` if one of them cannot be looked up, or if there are too many rows.
-fn sides<'a>(
+fn look_up_operands<'a>(
     table: &'a Table,
-    others: &[Test],
-    parts: &[Test],
+    others: &[ColumnTest],
+    parts: &[ColumnTest],
     pays: &impl Fn(u64) -> bool,
-) -> Option<Sides<'a>> {
+) -> Option<OrLookup<'a>> {
     let snapshot = &table.snapshot;
     let last = RowId(snapshot.next_row().0.saturating_sub(1));
-    let mut sides = Sides { ways: Vec::new(), known: Vec::new(), rows: 0 };
+    let mut sides = OrLookup { ways: Vec::new(), known: Vec::new(), rows: 0 };
     let mut known = 0;
     for part in parts {
         let mut tests = others.to_vec();
         prune::flatten(part.clone(), &mut tests);
         let is_few = |more: u64| known + more <= RANGES_MAX as u64 && pays(sides.rows.saturating_add(more));
-        if let Some((how, rows)) = prune::by_id(snapshot, &tests, is_few).ok()? {
+        if let Some((how, rows)) = prune::rows_by_id(snapshot, &tests, is_few).ok()? {
             known += rows.len() as u64;
             sides.rows += rows.len() as u64;
-            sides.known.push(Found { name: how.to_owned(), rows, reached: last });
+            sides.known.push(IndexedRows { name: how.to_owned(), rows, reached: last });
         } else {
-            let way = best(table, &tests)?;
+            let way = best_path(table, &tests)?;
             sides.rows = sides.rows.saturating_add(way.found.rows);
             sides.ways.push(way);
         }
@@ -144,7 +144,7 @@ fn sides<'a>(
 }
 
 /// Returns the lookup in the index that finds the fewest rows.
-fn best<'a>(table: &'a Table, tests: &[Test]) -> Option<Way<'a>> {
+fn best_path<'a>(table: &'a Table, tests: &[ColumnTest]) -> Option<IndexPath<'a>> {
     let (table, indexes) = (&table.snapshot, table.indexes.as_ref()?);
     let declared = table.def().indexes.iter().filter(|index| index.kind == index::column::KIND);
     let ways = declared.filter_map(|declared| {
@@ -156,7 +156,7 @@ fn best<'a>(table: &'a Table, tests: &[Test]) -> Option<Way<'a>> {
         let index = indexes.of(table.def(), declared).filter(|index| covers(table, index))?;
         let ranges = ranges(index.columns(), tests).ok()??;
         let found = index.find(&ranges).ok()?;
-        Some(Way { name: &declared.name, index, found })
+        Some(IndexPath { name: &declared.name, index, found })
     });
     ways.min_by_key(|way| way.found.rows)
 }
@@ -168,11 +168,15 @@ pub(crate) fn covers(table: &Snapshot, index: &Index) -> bool {
 
 /// Counts the rows that pass `tests` in the part of the table that an index covers; returns its name and that part's end. The
 /// tests must be the whole condition. `None` if no index can count them.
-pub(crate) fn count(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Option<(u64, String, RowId)> {
+pub(crate) fn count_rows(
+    table: &Snapshot,
+    indexes: &Indexes,
+    tests: &[ColumnTest],
+) -> Option<(u64, String, RowId)> {
     let declared = table.def().indexes.iter().filter(|index| index.kind == index::column::KIND);
     let mut ways = declared.filter_map(|declared| {
         let index = indexes.of(table.def(), declared).filter(|index| covers(table, index))?;
-        let ranges = exact(index.columns(), tests)?;
+        let ranges = exact_ranges(index.columns(), tests)?;
         // The number of live rows in an unreadable segment is unknown.
         let is_alive = table.segments().all(|segment| segment.check().is_ok());
         let is_alive = is_alive && index.is_all_alive(table).ok()?;
@@ -181,11 +185,11 @@ pub(crate) fn count(table: &Snapshot, indexes: &Indexes, tests: &[Test]) -> Opti
     ways.next()
 }
 
-/// Returns the ranges of [`ranges`] if exactly the rows that pass the tests are in them.
-fn exact(columns: &IndexColumns, tests: &[Test]) -> Option<Vec<EntryRange>> {
+/// Returns the result of [`ranges`] if exactly the rows that pass the tests are in them.
+fn exact_ranges(columns: &IndexColumns, tests: &[ColumnTest]) -> Option<Vec<EntryRange>> {
     let ids: Vec<ColumnId> = columns.ids().collect();
     let (mut equal, mut product) = (0, 1);
-    while let Some(values) = ids.get(equal).and_then(|id| equal_to(tests, *id)) {
+    while let Some(values) = ids.get(equal).and_then(|id| single_values(tests, *id)) {
         product *= values.len();
         if product > RANGES_MAX {
             return None;
@@ -194,18 +198,18 @@ fn exact(columns: &IndexColumns, tests: &[Test]) -> Option<Vec<EntryRange>> {
     }
     let (known, next) = (&ids[..equal], ids.get(equal));
     // A test for single values must be the only test of its column. The next column may have several tests.
-    let is_exact = |test: &Test| match test {
-        Test::IsNull(column) | Test::OneOf { column, .. } => known.contains(column),
-        Test::IsNotNull(column) => next == Some(column),
-        Test::Compare { column, op, .. } => match op {
+    let is_exact = |test: &ColumnTest| match test {
+        ColumnTest::IsNull(column) | ColumnTest::OneOf { column, .. } => known.contains(column),
+        ColumnTest::IsNotNull(column) => next == Some(column),
+        ColumnTest::Compare { column, op, .. } => match op {
             Operator::Eq => known.contains(column),
             _ => next == Some(column),
         },
-        Test::StartsWith { .. } | Test::And(_) | Test::Or(_) | Test::Unknown => false,
+        ColumnTest::StartsWith { .. } | ColumnTest::And(_) | ColumnTest::Or(_) | ColumnTest::Unknown => false,
     };
-    let has_float = |test: &Test| match test {
-        Test::Compare { value, .. } => is_float(value),
-        Test::OneOf { values, .. } => values.iter().any(is_float),
+    let has_float = |test: &ColumnTest| match test {
+        ColumnTest::Compare { value, .. } => is_float(value),
+        ColumnTest::OneOf { values, .. } => values.iter().any(is_float),
         _ => false,
     };
     let of_known = tests.iter().filter(|test| known.iter().any(|id| is_about(test, *id))).count();
@@ -216,14 +220,14 @@ fn exact(columns: &IndexColumns, tests: &[Test]) -> Option<Vec<EntryRange>> {
     all.iter().all(EntryRange::is_exact).then_some(all)
 }
 
-fn is_about(test: &Test, id: ColumnId) -> bool {
+fn is_about(test: &ColumnTest, id: ColumnId) -> bool {
     match test {
-        Test::IsNull(column) | Test::IsNotNull(column) => *column == id,
-        Test::Compare { column, .. } | Test::OneOf { column, .. } | Test::StartsWith { column, .. } => {
-            *column == id
-        }
-        Test::And(parts) | Test::Or(parts) => parts.iter().any(|part| is_about(part, id)),
-        Test::Unknown => true,
+        ColumnTest::IsNull(column) | ColumnTest::IsNotNull(column) => *column == id,
+        ColumnTest::Compare { column, .. }
+        | ColumnTest::OneOf { column, .. }
+        | ColumnTest::StartsWith { column, .. } => *column == id,
+        ColumnTest::And(parts) | ColumnTest::Or(parts) => parts.iter().any(|part| is_about(part, id)),
+        ColumnTest::Unknown => true,
     }
 }
 
@@ -233,22 +237,26 @@ fn is_float(value: &Value) -> bool {
 
 /// Returns the ranges of an index that contain all rows which pass the tests; `None` if the tests do not restrict its first
 /// column.
-pub(crate) fn ranges(columns: &IndexColumns, tests: &[Test]) -> Result<Option<Vec<EntryRange>>> {
-    let mut left = SIDES_MAX;
+pub(crate) fn ranges(columns: &IndexColumns, tests: &[ColumnTest]) -> Result<Option<Vec<EntryRange>>> {
+    let mut left = OPERANDS_MAX;
     ranges_of(columns, tests, &mut left)
 }
 
 /// Adds the ranges of ORs: a row that passes `a > 1 OR (a = 1 AND b > 2)`, which is `(a, b) > (1, 2)`, lies in the range of one
 /// operand.
-fn ranges_of(columns: &IndexColumns, tests: &[Test], left: &mut usize) -> Result<Option<Vec<EntryRange>>> {
+fn ranges_of(
+    columns: &IndexColumns,
+    tests: &[ColumnTest],
+    left: &mut usize,
+) -> Result<Option<Vec<EntryRange>>> {
     let mut found = ranges_of_all(columns, tests)?;
     let ors = tests.iter().filter_map(|test| match test {
-        Test::Or(parts) if columns.ids().any(|id| is_about(test, id)) => Some(parts),
+        ColumnTest::Or(parts) if columns.ids().any(|id| is_about(test, id)) => Some(parts),
         _ => None,
     });
-    let mut plain: Option<Vec<Test>> = None;
+    let mut plain: Option<Vec<ColumnTest>> = None;
     for parts in ors {
-        let is_plain = |test: &&Test| !matches!(test, Test::Or(_));
+        let is_plain = |test: &&ColumnTest| !matches!(test, ColumnTest::Or(_));
         let plain = plain.get_or_insert_with(|| tests.iter().filter(is_plain).cloned().collect());
         let Some(either) = ranges_of_either(columns, plain, parts, left)? else { continue };
         found = Some(match found {
@@ -261,8 +269,8 @@ fn ranges_of(columns: &IndexColumns, tests: &[Test], left: &mut usize) -> Result
 
 fn ranges_of_either(
     columns: &IndexColumns,
-    plain: &[Test],
-    parts: &[Test],
+    plain: &[ColumnTest],
+    parts: &[ColumnTest],
     left: &mut usize,
 ) -> Result<Option<Vec<EntryRange>>> {
     let mut either = Vec::new();
@@ -279,16 +287,16 @@ fn ranges_of_either(
     Ok((either.len() <= RANGES_MAX).then_some(either))
 }
 
-fn ranges_of_all(columns: &IndexColumns, tests: &[Test]) -> Result<Option<Vec<EntryRange>>> {
+fn ranges_of_all(columns: &IndexColumns, tests: &[ColumnTest]) -> Result<Option<Vec<EntryRange>>> {
     let mut equal: Vec<Vec<Value>> = vec![Vec::new()];
     let mut next = None;
     for id in columns.ids() {
-        let Some(values) = equal_to(tests, id).filter(|values| values.len() * equal.len() <= RANGES_MAX)
+        let Some(values) = single_values(tests, id).filter(|values| values.len() * equal.len() <= RANGES_MAX)
         else {
             next = Some(id);
             break;
         };
-        let values = of_either_zero(values);
+        let values = with_both_zeros(values);
         let longer = |known: &Vec<Value>| {
             let known = known.clone();
             values.iter().map(move |value| known.iter().cloned().chain([value.clone()]).collect())
@@ -297,13 +305,13 @@ fn ranges_of_all(columns: &IndexColumns, tests: &[Test]) -> Result<Option<Vec<En
     }
     let mut all = Vec::with_capacity(equal.len());
     for known in &equal {
-        let conditions = next.map(|id| conditions(tests, id)).unwrap_or_default();
+        let conditions = next.map(|id| range_conditions(tests, id)).unwrap_or_default();
         if known.is_empty() && conditions.is_empty() {
             return Ok(None);
         }
         let mut range = columns.range(known, ColumnCondition::Any)?;
         for condition in conditions {
-            range = range.intersect(columns.range(known, condition.next())?);
+            range = range.intersect(columns.range(known, condition.as_column_condition())?);
         }
         all.push(range);
     }
@@ -312,8 +320,8 @@ fn ranges_of_all(columns: &IndexColumns, tests: &[Test]) -> Result<Option<Vec<En
 }
 
 /// Returns the only values, null included, that a column can have, if the tests restrict it to such.
-pub(crate) fn equal_to(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
-    let is_null = |test: &Test| matches!(test, Test::IsNull(column) if *column == wanted);
+pub(crate) fn single_values(tests: &[ColumnTest], wanted: ColumnId) -> Option<Vec<Value>> {
+    let is_null = |test: &ColumnTest| matches!(test, ColumnTest::IsNull(column) if *column == wanted);
     if tests.iter().any(is_null) {
         return Some(vec![Value::Null]);
     }
@@ -321,11 +329,11 @@ pub(crate) fn equal_to(tests: &[Test], wanted: ColumnId) -> Option<Vec<Value>> {
 }
 
 /// Adds the other zero to a list that contains one of them.
-fn of_either_zero(mut values: Vec<Value>) -> Vec<Value> {
+fn with_both_zeros(mut values: Vec<Value>) -> Vec<Value> {
     if let Some(at) = values.iter().position(is_zero) {
         let like = values[at].clone();
         values.retain(|value| !is_zero(value));
-        values.extend([-0.0, 0.0].map(|sign| zero(&like, sign)));
+        values.extend([-0.0, 0.0].map(|sign| zero_like(&like, sign)));
     }
     values
 }
@@ -336,47 +344,51 @@ pub(crate) fn is_zero(value: &Value) -> bool {
 }
 
 /// A condition on the index column that follows the columns with single values.
-pub(crate) enum Condition<'a> {
+pub(crate) enum RangeCondition<'a> {
     Between(Bound<Value>, Bound<Value>),
     StartsWith(&'a str),
 }
 
-impl Condition<'_> {
-    pub fn next(&self) -> ColumnCondition<'_> {
+impl RangeCondition<'_> {
+    pub fn as_column_condition(&self) -> ColumnCondition<'_> {
         match self {
-            Condition::Between(low, high) => ColumnCondition::Between(low.as_ref(), high.as_ref()),
-            Condition::StartsWith(prefix) => ColumnCondition::StartsWith(prefix),
+            RangeCondition::Between(low, high) => ColumnCondition::Between(low.as_ref(), high.as_ref()),
+            RangeCondition::StartsWith(prefix) => ColumnCondition::StartsWith(prefix),
         }
     }
 }
 
-pub(crate) fn conditions(tests: &[Test], wanted: ColumnId) -> Vec<Condition<'_>> {
+pub(crate) fn range_conditions(tests: &[ColumnTest], wanted: ColumnId) -> Vec<RangeCondition<'_>> {
     use Bound::{Excluded, Included, Unbounded};
-    let low = |value: &Value| Included(if is_zero(value) { zero(value, -0.0) } else { value.clone() });
-    let high = |value: &Value| Included(if is_zero(value) { zero(value, 0.0) } else { value.clone() });
+    let low = |value: &Value| Included(if is_zero(value) { zero_like(value, -0.0) } else { value.clone() });
+    let high = |value: &Value| Included(if is_zero(value) { zero_like(value, 0.0) } else { value.clone() });
     let compare = |op: Operator, value: &Value| {
         let either = is_zero(value);
         Some(match op {
-            Operator::Eq => Condition::Between(low(value), high(value)),
-            Operator::Gt if !either => Condition::Between(Excluded(value.clone()), Unbounded),
-            Operator::Gt | Operator::GtEq => Condition::Between(low(value), Unbounded),
-            Operator::Lt if !either => Condition::Between(Unbounded, Excluded(value.clone())),
-            Operator::Lt | Operator::LtEq => Condition::Between(Unbounded, high(value)),
+            Operator::Eq => RangeCondition::Between(low(value), high(value)),
+            Operator::Gt if !either => RangeCondition::Between(Excluded(value.clone()), Unbounded),
+            Operator::Gt | Operator::GtEq => RangeCondition::Between(low(value), Unbounded),
+            Operator::Lt if !either => RangeCondition::Between(Unbounded, Excluded(value.clone())),
+            Operator::Lt | Operator::LtEq => RangeCondition::Between(Unbounded, high(value)),
             _ => return None,
         })
     };
     tests
         .iter()
         .filter_map(|test| match test {
-            Test::Compare { column, op, value } if *column == wanted => compare(*op, value),
-            Test::StartsWith { column, prefix } if *column == wanted => Some(Condition::StartsWith(prefix)),
-            Test::IsNotNull(column) if *column == wanted => Some(Condition::Between(Unbounded, Unbounded)),
+            ColumnTest::Compare { column, op, value } if *column == wanted => compare(*op, value),
+            ColumnTest::StartsWith { column, prefix } if *column == wanted => {
+                Some(RangeCondition::StartsWith(prefix))
+            }
+            ColumnTest::IsNotNull(column) if *column == wanted => {
+                Some(RangeCondition::Between(Unbounded, Unbounded))
+            }
             _ => None,
         })
         .collect()
 }
 
-fn zero(like: &Value, zero: f64) -> Value {
+fn zero_like(like: &Value, zero: f64) -> Value {
     match like {
         Value::Float32(_) => Value::Float32(zero as f32),
         _ => Value::Float64(zero),

@@ -36,11 +36,11 @@ use dialect::rules::property_barrier::PropertyBarrier;
 use dialect::rules::union_order::OrderedUnionExec;
 use table::BATCH_ROWS;
 
+use crate::dynamic_filter::KeyCollectorExec;
 use crate::scan::Scan;
-use crate::tell::Tell;
 
 /// Greatest cost of a light statement, in units of about a nanosecond.
-const LIGHT: f64 = 8e6;
+const LIGHT_COST_MAX: f64 = 8e6;
 /// Rows of a light statement's answer, and about how many bytes: such an answer never waits for its reader.
 const ANSWER_ROWS: f64 = BATCH_ROWS as f64;
 const ANSWER_BYTES: f64 = 1e6;
@@ -79,18 +79,18 @@ const FUNCTIONS: [&str; 22] = [
     "uuid_text",
 ];
 const AGGREGATES: [&str; 7] = ["avg", "bool_and", "bool_or", "count", "max", "min", "sum"];
-const SINGLE: &str = "single_value";
+const SINGLE_VALUE: &str = "single_value";
 
 /// Returns true if a plan is light.
 pub(crate) fn is_light(plan: &Arc<dyn ExecutionPlan>) -> bool {
     estimate(plan).is_some_and(|all| {
-        all.cost <= LIGHT && all.rows <= ANSWER_ROWS && all.rows * all.row_bytes <= ANSWER_BYTES
+        all.cost <= LIGHT_COST_MAX && all.rows <= ANSWER_ROWS && all.rows * all.row_bytes <= ANSWER_BYTES
     })
 }
 
 /// Returns true if a plan is cheap to fill with values and to make physical: constants are folded then, and some functions may
 /// take any time.
-pub(crate) fn is_plain(plan: &LogicalPlan) -> bool {
+pub(crate) fn is_cheap_to_bind(plan: &LogicalPlan) -> bool {
     use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
     let mut plain = true;
     let looked = plan.apply_with_subqueries(|plan| {
@@ -146,21 +146,21 @@ fn of_scan(scan: &Scan, wanted: usize) -> Estimate {
 }
 
 /// Returns the scan under a plan, if the plan returns all its rows newest first.
-pub(crate) fn newest_first(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
+pub(crate) fn newest_first_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
     let any = plan.as_any();
     if let Some(scan) = any.downcast_ref::<Scan>() {
         return scan.is_newest_first().then_some(scan);
     }
     let passes = any.is::<ProjectionExec>() || any.is::<CooperativeExec>();
     let [input] = plan.children()[..] else { return None };
-    if passes { newest_first(input) } else { None }
+    if passes { newest_first_scan(input) } else { None }
 }
 
 fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
     let any = plan.as_any();
     if let Some(sort) = any.downcast_ref::<SortExec>()
         && let Some(wanted) = sort.fetch()
-        && let Some(scan) = newest_first(sort.input())
+        && let Some(scan) = newest_first_scan(sort.input())
     {
         // The sort ends as soon as it has its rows.
         let read = of_scan(scan, wanted.saturating_add(2 * BATCH_ROWS));
@@ -187,7 +187,7 @@ fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
         let keys = grouped.expr().iter().map(|(key, _)| Some(PLACE + of(key)?)).sum::<Option<f64>>()?;
         let figure = |figure: &Arc<datafusion::physical_expr::aggregate::AggregateFunctionExpr>| {
             let name = figure.fun().name();
-            let known = AGGREGATES.contains(&name) || name == SINGLE;
+            let known = AGGREGATES.contains(&name) || name == SINGLE_VALUE;
             let plain = known && figure.order_bys().is_empty();
             let own = if figure.is_distinct() { PLACE } else { SIMPLE };
             plain.then(|| Some(own + figure.expressions().iter().map(of).sum::<Option<f64>>()?))?
@@ -217,7 +217,7 @@ fn of_node(plan: &Arc<dyn ExecutionPlan>) -> Option<Estimate> {
         || any.is::<OrderedUnionExec>()
         || any.is::<RepartitionExec>()
         || any.is::<SortPreservingMergeExec>()
-        || any.is::<Tell>()
+        || any.is::<KeyCollectorExec>()
         || any.is::<UnionExec>();
     if passes {
         return Some(all.costs(read * SIMPLE));

@@ -15,7 +15,7 @@ const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// The kind of threads, and of slots, that a statement runs in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum Workload {
     Light,
     Heavy,
 }
@@ -30,7 +30,7 @@ pub(super) struct Runtimes {
 }
 
 /// Handles for starting tasks, without a lock.
-pub(super) struct Lanes {
+pub(super) struct RuntimeHandles {
     pub light: Handle,
     pub planning: Handle,
     pub heavy: Handle,
@@ -56,9 +56,13 @@ impl Runtimes {
         })
     }
 
-    pub fn lanes(&self) -> Lanes {
+    pub fn handles(&self) -> RuntimeHandles {
         let handle = |runtime: &Runtime| runtime.handle().clone();
-        Lanes { light: handle(&self.light), planning: handle(&self.planning), heavy: handle(&self.heavy) }
+        RuntimeHandles {
+            light: handle(&self.light),
+            planning: handle(&self.planning),
+            heavy: handle(&self.heavy),
+        }
     }
 
     /// Ends all work, and waits up to [`CLOSE_WAIT`] for threads that are in the middle of a batch.

@@ -21,7 +21,9 @@ pub(super) fn read_columns(query: &mut Query, scope: &Scope) {
     if select.distinct.is_some() || !order.iter_mut().any(|by| reads_shadowed(by, select, scope)) {
         return;
     }
-    let Some(outputs) = select.projection.iter().map(called).collect::<Option<Vec<Ident>>>() else { return };
+    let Some(outputs) = select.projection.iter().map(output_name).collect::<Option<Vec<Ident>>>() else {
+        return;
+    };
     for (number, by) in order.iter_mut().enumerate() {
         let is_output = matches!(&by.expr, Expr::Identifier(name) if outputs.iter().any(|output| output.value == name.value));
         if is_output || matches!(by.expr, Expr::Value(_)) {
@@ -45,7 +47,7 @@ pub(super) fn read_columns(query: &mut Query, scope: &Scope) {
 }
 
 /// Returns the output name of an item of a SELECT, if it is known.
-fn called(item: &SelectItem) -> Option<Ident> {
+fn output_name(item: &SelectItem) -> Option<Ident> {
     match item {
         SelectItem::ExprWithAlias { alias, .. } => Some(alias.clone()),
         SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(name.clone()),

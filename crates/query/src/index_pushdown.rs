@@ -35,10 +35,10 @@ use datafusion::physical_plan::union::UnionExec;
 use dialect::rules::float_keys;
 use types::{ColumnId, Error, Kind, ROW_ID, RowId};
 
-use crate::by_index::{self, Found};
-use crate::by_order::{self, By};
+use crate::index_lookup::{self, IndexedRows};
+use crate::index_order::{self, SortColumn};
 use crate::provider::Table;
-use crate::prune::{self, Test};
+use crate::prune::{self, ColumnTest};
 use crate::scan::Scan;
 
 /// Bytes of files that may be read for the first time to evaluate filters while planning: only a running plan has a deadline.
@@ -46,9 +46,9 @@ const UNTOUCHED_BYTES_MAX: u64 = 32 << 20;
 
 /// The rule; see the module.
 #[derive(Debug)]
-pub(crate) struct ByIndex;
+pub(crate) struct IndexPushdown;
 
-impl PhysicalOptimizerRule for ByIndex {
+impl PhysicalOptimizerRule for IndexPushdown {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -59,9 +59,9 @@ impl PhysicalOptimizerRule for ByIndex {
         let narrowed = plan.transform_down(|plan| {
             let any = plan.as_any();
             let input = if let Some(sort) = any.downcast_ref::<SortExec>() {
-                below(sort.input(), parts).and_then(|below| below.first_of(sort))
+                plan_above_scan(sort.input(), parts).and_then(|below| below.for_sort(sort))
             } else if let Some(aggregate) = any.downcast_ref::<AggregateExec>() {
-                below(aggregate.input(), parts).and_then(|below| below.aggregated(aggregate))
+                plan_above_scan(aggregate.input(), parts).and_then(|below| below.for_aggregate(aggregate))
             } else {
                 None
             };
@@ -74,7 +74,7 @@ impl PhysicalOptimizerRule for ByIndex {
     }
 
     fn name(&self) -> &str {
-        "by_index"
+        "index_pushdown"
     }
 
     fn schema_check(&self) -> bool {
@@ -83,19 +83,19 @@ impl PhysicalOptimizerRule for ByIndex {
 }
 
 /// The nodes between a scan and a node that needs few of its rows: projections, and at most one filter.
-struct Below<'a> {
+struct PlanAboveScan<'a> {
     top: &'a Arc<dyn ExecutionPlan>,
     filter: Option<&'a FilterExec>,
     scan: &'a Scan,
     table: &'a Table,
-    tests: &'a [Test],
+    tests: &'a [ColumnTest],
     /// Number of parts of the new scan.
     parts: usize,
     /// Bytes of files that were read for the first time while looking for rows.
     untouched: Cell<u64>,
 }
 
-fn below(top: &Arc<dyn ExecutionPlan>, parts: usize) -> Option<Below<'_>> {
+fn plan_above_scan(top: &Arc<dyn ExecutionPlan>, parts: usize) -> Option<PlanAboveScan<'_>> {
     let (mut plan, mut filter) = (top, None);
     loop {
         let any = plan.as_any();
@@ -108,7 +108,7 @@ fn below(top: &Arc<dyn ExecutionPlan>, parts: usize) -> Option<Below<'_>> {
             plan = node.input();
         } else {
             let scan = any.downcast_ref::<Scan>()?;
-            let (table, tests) = scan.of_all()?;
+            let (table, tests) = scan.coverage()?;
             // The filter is evaluated twice, and must give the same result.
             let is_steady = match filter {
                 Some(filter) => !is_volatile(filter.predicate()),
@@ -117,25 +117,29 @@ fn below(top: &Arc<dyn ExecutionPlan>, parts: usize) -> Option<Below<'_>> {
             if !is_steady {
                 return None;
             }
-            return Some(Below { top, filter, scan, table, tests, parts, untouched: Cell::new(0) });
+            return Some(PlanAboveScan { top, filter, scan, table, tests, parts, untouched: Cell::new(0) });
         }
     }
 }
 
-impl Below<'_> {
-    fn first_of(&self, sort: &SortExec) -> Option<Arc<dyn ExecutionPlan>> {
+impl PlanAboveScan<'_> {
+    fn for_sort(&self, sort: &SortExec) -> Option<Arc<dyn ExecutionPlan>> {
         let count = sort.fetch()?;
         let by = |by: &datafusion::physical_expr::PhysicalSortExpr| {
             let column = self.column(self.top, &by.expr)?;
-            Some(By { column, descending: by.options.descending, nulls_first: by.options.nulls_first })
+            Some(SortColumn {
+                column,
+                descending: by.options.descending,
+                nulls_first: by.options.nulls_first,
+            })
         };
-        let order: Vec<By> = sort.expr().iter().map(by).collect::<Option<_>>()?;
-        let mut keep = |rows| self.wanted(rows);
-        let found = by_order::first(self.table, self.tests, &order, count, &mut keep)?;
-        self.reading(found)
+        let order: Vec<SortColumn> = sort.expr().iter().map(by).collect::<Option<_>>()?;
+        let mut keep = |rows| self.passing_rows(rows);
+        let found = index_order::first_rows(self.table, self.tests, &order, count, &mut keep)?;
+        self.over_rows(found)
     }
 
-    fn aggregated(&self, aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
+    fn for_aggregate(&self, aggregate: &AggregateExec) -> Option<Arc<dyn ExecutionPlan>> {
         let groups = aggregate.group_expr();
         let is_first = matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single);
         if !is_first || groups.has_grouping_set() || aggregate.filter_expr().iter().any(Option::is_some) {
@@ -145,12 +149,12 @@ impl Below<'_> {
         if !groups.expr().is_empty() {
             let column = |(expr, _): &(Arc<dyn PhysicalExpr>, String)| self.column(self.top, expr);
             let columns: Vec<ColumnId> = groups.expr().iter().map(column).collect::<Option<_>>()?;
-            return if figures.is_empty() { self.one_of_each(&columns) } else { None };
+            return if figures.is_empty() { self.for_distinct(&columns) } else { None };
         }
         if figures.iter().all(|figure| self.counts_rows(figure)) {
-            return self.counted();
+            return self.for_count();
         }
-        let mut keep = |rows| self.wanted(rows);
+        let mut keep = |rows| self.passing_rows(rows);
         let found = figures.iter().map(|figure| {
             let descending = match figure.fun().name() {
                 "min" => false,
@@ -159,14 +163,15 @@ impl Below<'_> {
             };
             let [argument] = &figure.expressions()[..] else { return None };
             let column = self.column(self.top, argument)?;
-            let tests: Vec<Test> = self.tests.iter().cloned().chain([Test::IsNotNull(column)]).collect();
-            let by = By { column, descending, nulls_first: descending };
-            by_order::first(self.table, &tests, &[by], 1, &mut keep)
+            let tests: Vec<ColumnTest> =
+                self.tests.iter().cloned().chain([ColumnTest::IsNotNull(column)]).collect();
+            let by = SortColumn { column, descending, nulls_first: descending };
+            index_order::first_rows(self.table, &tests, &[by], 1, &mut keep)
         });
-        self.reading(Found::either(found.collect::<Option<_>>()?)?)
+        self.over_rows(IndexedRows::union(found.collect::<Option<_>>()?)?)
     }
 
-    fn one_of_each(&self, columns: &[ColumnId]) -> Option<Arc<dyn ExecutionPlan>> {
+    fn for_distinct(&self, columns: &[ColumnId]) -> Option<Arc<dyn ExecutionPlan>> {
         let columns_of = |filter: &FilterExec| {
             let all = collect_columns(filter.predicate());
             all.iter().map(|column| self.scan.column(column.index())).collect::<Option<Vec<_>>>()
@@ -175,9 +180,9 @@ impl Below<'_> {
             Some(filter) => columns_of(filter)?,
             None => Vec::new(),
         };
-        let mut keep = |rows| self.wanted(rows);
-        let found = by_order::distinct(self.table, self.tests, columns, &filtered, &mut keep)?;
-        self.reading(found)
+        let mut keep = |rows| self.passing_rows(rows);
+        let found = index_order::distinct(self.table, self.tests, columns, &filtered, &mut keep)?;
+        self.over_rows(found)
     }
 
     /// Returns true for `count(*)` in one of its forms.
@@ -191,14 +196,14 @@ impl Below<'_> {
     }
 
     /// Returns as many rows without columns as the index counts, and the rows of its tail.
-    fn counted(&self) -> Option<Arc<dyn ExecutionPlan>> {
+    fn for_count(&self) -> Option<Arc<dyn ExecutionPlan>> {
         let def = self.table.snapshot.def();
         let columns: Vec<ColumnId> = self.scan.columns().collect();
         let tests = prune::exact_tests(self.filter?.predicate(), &columns, def)?;
         let (rows, name, reached) =
-            by_index::count(&self.table.snapshot, self.table.indexes.as_ref()?, &tests)?;
-        let counted = Scan::counted(&self.table.snapshot, name.clone(), rows).ok()?;
-        let tail = self.reading(Found { name, rows: Vec::new(), reached })?;
+            index_lookup::count_rows(&self.table.snapshot, self.table.indexes.as_ref()?, &tests)?;
+        let counted = Scan::of_counted_rows(&self.table.snapshot, name.clone(), rows).ok()?;
+        let tail = self.over_rows(IndexedRows { name, rows: Vec::new(), reached })?;
         let none: Vec<ProjectionExpr> = Vec::new();
         let tail = ProjectionExec::try_new(none, tail).ok()?;
         UnionExec::try_new(vec![Arc::new(counted), Arc::new(tail)]).ok()
@@ -225,7 +230,7 @@ impl Below<'_> {
     }
 
     /// Returns those of the rows that are live and pass the filter.
-    fn wanted(&self, rows: Vec<RowId>) -> types::Result<Vec<RowId>> {
+    fn passing_rows(&self, rows: Vec<RowId>) -> types::Result<Vec<RowId>> {
         let snapshot = &self.table.snapshot;
         let Some(node) = self.filter else {
             let mut live = Vec::with_capacity(rows.len());
@@ -259,18 +264,21 @@ impl Below<'_> {
     }
 
     /// Returns the nodes above the scan over a scan of the found rows and the tail.
-    fn reading(&self, found: Found) -> Option<Arc<dyn ExecutionPlan>> {
+    fn over_rows(&self, found: IndexedRows) -> Option<Arc<dyn ExecutionPlan>> {
         if self.scan.is_lookup() && self.scan.lookups() <= found.rows.len() {
             return None;
         }
         let scan: Arc<dyn ExecutionPlan> = Arc::new(self.scan.narrowed(found, self.parts)?);
-        replaced(self.top, scan).ok()
+        replace_scan(self.top, scan).ok()
     }
 }
 
-fn replaced(plan: &Arc<dyn ExecutionPlan>, scan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+fn replace_scan(
+    plan: &Arc<dyn ExecutionPlan>,
+    scan: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
     match plan.children()[..] {
-        [input] => plan.clone().with_new_children(vec![replaced(input, scan)?]),
+        [input] => plan.clone().with_new_children(vec![replace_scan(input, scan)?]),
         _ => Ok(scan),
     }
 }

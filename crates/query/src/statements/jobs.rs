@@ -18,8 +18,8 @@ use types::{Error, Result, Value};
 
 use super::{AbortOnDrop, Sql, closed};
 use crate::deadline::Deadline;
-use crate::execute::{self, LONG_TEXT_BYTES, heavy};
-use crate::planner::Joins;
+use crate::execute::{self, LONG_TEXT_BYTES, block_in_place_if};
+use crate::planner::JoinAlgorithm;
 use crate::write;
 
 impl Sql {
@@ -38,17 +38,19 @@ impl Sql {
         let _guard = CancelOnDrop(Some(cancel.clone()));
         let own = cancel.clone();
         let work = async move {
-            let _place = shared.admit(&shared.executing, &cancel).await?;
+            let _slot = shared.admit(&shared.executing, &cancel).await?;
             let long = predicate.len() > LONG_TEXT_BYTES;
-            let statement =
-                heavy(long, || write::row_ids_where(&snapshot, &predicate, shared.options.text_bytes_max))?;
+            let statement = block_in_place_if(long, || {
+                write::row_ids_where(&snapshot, &predicate, shared.options.text_bytes_max)
+            })?;
             let params = Params::new(params);
             let named = names::parameters(&statement)?;
             if named != params.values.len() {
                 return Err(params::count_differs("filter", named, params.values.len()));
             }
-            let planned = heavy(long, || shared.planner.plan(statement, &params, &view, None))?;
-            let plan = execute::physical(&shared.planner, &planned, Joins::ByHash, &cancel, long).await?;
+            let planned = block_in_place_if(long, || shared.planner.plan(statement, &params, &view, None))?;
+            let plan =
+                execute::physical_plan(&shared.planner, &planned, JoinAlgorithm::Hash, &cancel, long).await?;
             let mut stream = execute::stream(shared.planner.context(), plan)?;
             let mut rows = RoaringTreemap::new();
             while let Some(batch) = stream.next().await {
@@ -62,7 +64,7 @@ impl Sql {
     }
 
     /// Runs another module's work that does not yield, in a slot of a heavy statement. The job checks its deadline itself.
-    pub async fn work<T: Send + 'static>(
+    pub async fn run_blocking<T: Send + 'static>(
         &self,
         within: std::time::Duration,
         job: impl FnOnce() -> Result<T> + Send + 'static,
@@ -71,13 +73,13 @@ impl Sql {
     }
 
     /// Runs another module's work that takes a millisecond or two, like a point lookup, on the threads of light statements.
-    pub async fn brief<T: Send + 'static>(
+    pub async fn run_brief<T: Send + 'static>(
         &self,
         within: std::time::Duration,
         job: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let work = async move { job() };
-        self.on(&self.0.shared.lanes.light, Deadline::after(within), work).await
+        self.on(&self.0.shared.runtimes.light, Deadline::after(within), work).await
     }
 
     /// Awaits a future on SQL's threads, whose timers it may use, until the deadline.
@@ -86,7 +88,7 @@ impl Sql {
         deadline: Deadline,
         waiting: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        self.on(&self.0.shared.lanes.light, deadline, waiting).await
+        self.on(&self.0.shared.runtimes.light, deadline, waiting).await
     }
 
     /// Runs work that does not yield, in a slot of a heavy statement. The job checks its deadline itself.
@@ -97,11 +99,11 @@ impl Sql {
     ) -> Result<T> {
         let shared = self.0.shared.clone();
         let work = async move {
-            let _place = shared.admit(&shared.executing, &shared.cancel(deadline)).await?;
+            let _slot = shared.admit(&shared.executing, &shared.cancel(deadline)).await?;
             if deadline.has_passed() {
-                return Err(deadline.passed());
+                return Err(deadline.timeout_error());
             }
-            heavy(true, job)
+            block_in_place_if(true, job)
         };
         self.among_statements(deadline, work).await
     }
@@ -112,12 +114,12 @@ impl Sql {
         deadline: Deadline,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        self.on(&self.0.shared.lanes.heavy, deadline, work).await
+        self.on(&self.0.shared.runtimes.heavy, deadline, work).await
     }
 
     async fn on<T: Send + 'static>(
         &self,
-        lane: &tokio::runtime::Handle,
+        runtime: &tokio::runtime::Handle,
         deadline: Deadline,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
@@ -125,7 +127,7 @@ impl Sql {
             return Err(closed());
         }
         let (sender, receiver) = oneshot::channel();
-        let task = lane.spawn(async move {
+        let task = runtime.spawn(async move {
             let outcome = match deadline.limit(Box::pin(work)).await {
                 Ok(outcome) => outcome,
                 Err(passed) => Err(passed),
@@ -134,9 +136,12 @@ impl Sql {
             let _ = sender.send(outcome);
         });
         let _guard = AbortOnDrop(Some(task.abort_handle()));
-        receiver.await.unwrap_or_else(|_| match self.0.closed.load(std::sync::atomic::Ordering::Acquire) {
-            true => Err(closed()),
-            false => Err(Error::internal("the search met a bug of Polynya and stopped")),
+        receiver.await.unwrap_or_else(|_| {
+            if self.0.closed.load(std::sync::atomic::Ordering::Acquire) {
+                Err(closed())
+            } else {
+                Err(Error::internal("the search met a bug of Polynya and stopped"))
+            }
         })
     }
 }

@@ -13,25 +13,25 @@ use sql::not_yet;
 use sql::parse;
 use types::{Error, Result, TableDef, Value};
 
-use super::{column_position, is_default, named};
+use super::{cell_item, column_position, is_default};
 
 /// The assignments of an UPDATE, compiled to expressions that a query evaluates.
-pub(super) struct Sets {
+pub(super) struct Assignments {
     /// The expressions that the query evaluates.
     cells: Vec<Expr>,
     /// The source of each column of the table.
-    sources: Vec<Source>,
+    sources: Vec<ColumnSource>,
 }
 
 #[derive(Clone, Copy)]
-enum Source {
+enum ColumnSource {
     Default,
     Cell(usize),
     /// A field of the row value in a cell.
     Part(usize, usize),
 }
 
-impl Sets {
+impl Assignments {
     /// Compiles assignments. `called` is the qualifier of the table's columns, also in the names in SET. `kept` gives the
     /// expression of a column that is not set. `params` are the values of `$1`, `$2`, ….
     pub fn of(
@@ -40,9 +40,9 @@ impl Sets {
         assignments: &[Assignment],
         params: &[Value],
         kept: impl Fn(&str) -> Expr,
-    ) -> Result<Sets> {
+    ) -> Result<Assignments> {
         let mut cells = Vec::new();
-        let mut set: BTreeMap<usize, Source> = BTreeMap::new();
+        let mut set: BTreeMap<usize, ColumnSource> = BTreeMap::new();
         for Assignment { target, value } in assignments {
             let objects = match target {
                 AssignmentTarget::ColumnName(object) => std::slice::from_ref(object),
@@ -60,7 +60,7 @@ impl Sets {
                 if set.insert(position, source).is_some() {
                     return Err(Error::invalid(format!("column `{}` is set twice", column.name)));
                 }
-                if let Source::Cell(cell) = source {
+                if let ColumnSource::Cell(cell) = source {
                     literal::keeps_digits(&cells[cell], &column.data_type, params)
                         .map_err(|e| e.with("column", &column.name))?;
                 }
@@ -70,27 +70,27 @@ impl Sets {
         for (position, column) in def.schema.columns.iter().enumerate() {
             sources.push(set.remove(&position).unwrap_or_else(|| {
                 cells.push(kept(&column.name));
-                Source::Cell(cells.len() - 1)
+                ColumnSource::Cell(cells.len() - 1)
             }));
         }
-        Ok(Sets { cells, sources })
+        Ok(Assignments { cells, sources })
     }
 
     /// Returns the select items of the query that evaluates the expressions.
     pub fn items(&self) -> impl Iterator<Item = SelectItem> + '_ {
-        self.cells.iter().cloned().enumerate().map(|(i, cell)| named(cell, i))
+        self.cells.iter().cloned().enumerate().map(|(i, cell)| cell_item(cell, i))
     }
 
-    /// Returns the table's columns, from the results of [`Sets::items`].
+    /// Returns the table's columns, from the results of [`Assignments::items`].
     pub fn columns(&self, def: &TableDef, given: &[ArrayRef], rows: usize) -> Result<Vec<ArrayRef>> {
-        let column = |(column, source): (&types::Column, &Source)| {
+        let column = |(column, source): (&types::Column, &ColumnSource)| {
             let array = match *source {
-                Source::Default => {
+                ColumnSource::Default => {
                     let value = column.default.clone().unwrap_or(Value::Null);
                     return Value::to_array(&vec![value; rows], &column.data_type);
                 }
-                Source::Cell(cell) => given[cell].clone(),
-                Source::Part(cell, part) => part_of(&given[cell], part)?,
+                ColumnSource::Cell(cell) => given[cell].clone(),
+                ColumnSource::Part(cell, part) => part_of(&given[cell], part)?,
             };
             convert::to_column(&array, &column.data_type).map_err(|e| e.with("column", &column.name))
         };
@@ -98,16 +98,16 @@ impl Sets {
     }
 }
 
-fn one(value: &Expr, cells: &mut Vec<Expr>) -> Source {
+fn one(value: &Expr, cells: &mut Vec<Expr>) -> ColumnSource {
     if is_default(value) {
-        return Source::Default;
+        return ColumnSource::Default;
     }
     cells.push(value.clone());
-    Source::Cell(cells.len() - 1)
+    ColumnSource::Cell(cells.len() - 1)
 }
 
 /// Compiles the assignment of a row: `(a, b) = (1, DEFAULT)`, `= ROW(1, 2)` or `= (SELECT 1, 2)`.
-fn row(value: &Expr, width: usize, cells: &mut Vec<Expr>) -> Result<Vec<Source>> {
+fn row(value: &Expr, width: usize, cells: &mut Vec<Expr>) -> Result<Vec<ColumnSource>> {
     let values: Vec<&Expr> = match value {
         Expr::Tuple(values) => values.iter().collect(),
         Expr::Nested(value) => vec![value.as_ref()],
@@ -115,7 +115,7 @@ fn row(value: &Expr, width: usize, cells: &mut Vec<Expr>) -> Result<Vec<Source>>
         Expr::Subquery(query) => {
             cells.push(Expr::Subquery(Box::new(as_row(query, width)?)));
             let cell = cells.len() - 1;
-            return Ok((0..width).map(|part| Source::Part(cell, part)).collect());
+            return Ok((0..width).map(|part| ColumnSource::Part(cell, part)).collect());
         }
         _ => return Err(no_row(value)),
     };
@@ -124,13 +124,13 @@ fn row(value: &Expr, width: usize, cells: &mut Vec<Expr>) -> Result<Vec<Source>>
 }
 
 fn no_row(value: &Expr) -> Error {
-    Error::invalid(format!("`{}` is no row of values", types::name::printable(&value.to_string())))
+    Error::invalid(format!("`{}` is not a row of values", types::name::printable(&value.to_string())))
         .hint("write SET (a, b) = (1, 2) or SET (a, b) = (SELECT …)")
 }
 
 fn check_width(width: usize, given: usize) -> Result<()> {
     if width != given {
-        return Err(Error::invalid(format!("{width} columns are to be set, {given} values are given")));
+        return Err(Error::invalid(format!("{width} columns are set, {given} values are given")));
     }
     Ok(())
 }

@@ -7,11 +7,11 @@ use datafusion::arrow::compute::SortOptions;
 use table::ScanPiece;
 use types::{ColumnId, Value};
 
-use super::Part;
+use super::ScanPart;
 use crate::prune;
 
 /// The position of a piece's first row in the sort order.
-enum First {
+enum FirstRow {
     /// The first row may be anywhere.
     Unknown,
     Null,
@@ -22,18 +22,18 @@ enum First {
 
 /// Deals the pieces out over the parts so that each part begins with the first pieces of the order. Returns `None` if nothing is
 /// known about any piece, or if there is only one.
-pub(super) fn by_bounds(parts: &[Part], column: ColumnId, options: SortOptions) -> Option<Vec<Part>> {
-    let mut pieces: Vec<(First, &ScanPiece)> = Vec::new();
+pub(super) fn by_bounds(parts: &[ScanPart], column: ColumnId, options: SortOptions) -> Option<Vec<ScanPart>> {
+    let mut pieces: Vec<(FirstRow, &ScanPiece)> = Vec::new();
     for part in parts {
-        let Part::Pieces(all) = part else { return None };
+        let ScanPart::Pieces(all) = part else { return None };
         pieces.extend(all.iter().map(|piece| (first(piece, column, options), piece)));
     }
-    if pieces.len() < 2 || pieces.iter().all(|(first, _)| matches!(first, First::Unknown)) {
+    if pieces.len() < 2 || pieces.iter().all(|(first, _)| matches!(first, FirstRow::Unknown)) {
         return None;
     }
     pieces.sort_by(|(a, _), (b, _)| match (a, b) {
-        (First::At(a), First::At(b)) => {
-            let order = prune::order(a, b).unwrap_or(Ordering::Equal);
+        (FirstRow::At(a), FirstRow::At(b)) => {
+            let order = prune::compare_values(a, b).unwrap_or(Ordering::Equal);
             if options.descending { order.reverse() } else { order }
         }
         _ => rank(a).cmp(&rank(b)),
@@ -45,27 +45,27 @@ pub(super) fn by_bounds(parts: &[Part], column: ColumnId, options: SortOptions) 
             dealt.push_back(part);
         }
     }
-    Some(dealt.into_iter().map(Part::Pieces).collect())
+    Some(dealt.into_iter().map(ScanPart::Pieces).collect())
 }
 
-fn first(piece: &ScanPiece, column: ColumnId, options: SortOptions) -> First {
-    let Some(zone) = piece.zone(column) else { return First::Unknown };
+fn first(piece: &ScanPiece, column: ColumnId, options: SortOptions) -> FirstRow {
+    let Some(zone) = piece.zone(column) else { return FirstRow::Unknown };
     if zone.nulls > 0 && options.nulls_first {
-        return First::Null;
+        return FirstRow::Null;
     }
     match (zone.min, zone.max) {
-        (None, _) => First::Last,
-        (Some(min), _) if !options.descending => First::At(min),
-        (_, Some(max)) => First::At(max),
-        (_, None) => First::Unknown,
+        (None, _) => FirstRow::Last,
+        (Some(min), _) if !options.descending => FirstRow::At(min),
+        (_, Some(max)) => FirstRow::At(max),
+        (_, None) => FirstRow::Unknown,
     }
 }
 
-fn rank(first: &First) -> u8 {
+fn rank(first: &FirstRow) -> u8 {
     match first {
-        First::Unknown => 0,
-        First::Null => 1,
-        First::At(_) => 2,
-        First::Last => 3,
+        FirstRow::Unknown => 0,
+        FirstRow::Null => 1,
+        FirstRow::At(_) => 2,
+        FirstRow::Last => 3,
     }
 }

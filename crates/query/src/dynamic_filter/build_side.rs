@@ -16,18 +16,18 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
 
-use crate::advice::source_at;
+use crate::index_advice::column_source_at;
 
 /// Rows of the smallest side for which a lookup pays.
 const ROWS_MIN: usize = 8_192;
 /// Factor by which the other side may be estimated to be larger.
-const TIMES: usize = 8;
+const SIZE_FACTOR: usize = 8;
 
 /// The rule; see the module.
 #[derive(Debug)]
-pub(crate) struct Sides;
+pub(crate) struct ChooseBuildSide;
 
-impl PhysicalOptimizerRule for Sides {
+impl PhysicalOptimizerRule for ChooseBuildSide {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let turned = plan.transform_up(|plan| {
             Ok(match plan.as_any().downcast_ref::<HashJoinExec>() {
@@ -41,7 +41,7 @@ impl PhysicalOptimizerRule for Sides {
     }
 
     fn name(&self) -> &str {
-        "sides"
+        "choose_build_side"
     }
 
     fn schema_check(&self) -> bool {
@@ -53,22 +53,22 @@ fn would_look_up(join: &HashJoinExec) -> Result<bool> {
     if *join.join_type() != JoinType::LeftSemi || join.null_aware {
         return Ok(false);
     }
-    let Some(rows) = join.on().iter().find_map(|(key, _)| found_by(join.left(), key)) else {
+    let Some(rows) = join.on().iter().find_map(|(key, _)| lookup_rows(join.left(), key)) else {
         return Ok(false);
     };
     let other = join.right().partition_statistics(None)?.num_rows;
     Ok(rows >= ROWS_MIN
         && match other {
             Precision::Exact(_) => false,
-            Precision::Inexact(other) => other <= rows.saturating_mul(TIMES),
+            Precision::Inexact(other) => other <= rows.saturating_mul(SIZE_FACTOR),
             Precision::Absent => true,
         })
 }
 
 /// Returns the number of rows that a scan reads, if a key, a row id or an index could look them up instead.
-fn found_by(plan: &Arc<dyn ExecutionPlan>, key: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+fn lookup_rows(plan: &Arc<dyn ExecutionPlan>, key: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     let columns = collect_columns(key);
     let column = columns.iter().next().filter(|_| columns.len() == 1)?;
-    let (scan, column) = source_at(plan, column.index())?;
-    (scan.of_all().is_some() && !scan.is_lookup() && scan.finds(column)).then(|| scan.rows(None))
+    let (scan, column) = column_source_at(plan, column.index())?;
+    (scan.coverage().is_some() && !scan.is_lookup() && scan.can_look_up(column)).then(|| scan.rows(None))
 }

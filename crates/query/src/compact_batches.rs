@@ -28,8 +28,8 @@ use futures::{Stream, StreamExt};
 /// Bytes that an array may hold in addition to its rows.
 const SPARE_BYTES: usize = 4 << 10;
 
-/// Returns the plan with [`Compact`] nodes below all nodes that keep batches.
-pub(crate) fn compacted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+/// Returns the plan with [`CompactExec`] nodes below all nodes that keep batches.
+pub(crate) fn with_compact_nodes(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let compacted = plan.transform_up(|plan| {
         let any = plan.as_any();
         let keeps = any.is::<SortExec>()
@@ -42,7 +42,7 @@ pub(crate) fn compacted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Executio
         // Joins keep their left side.
         let mut children: Vec<_> = plan.children().into_iter().cloned().collect();
         if let Some(kept) = children.first_mut() {
-            *kept = Arc::new(Compact { inner: kept.clone() });
+            *kept = Arc::new(CompactExec { inner: kept.clone() });
         }
         plan.with_new_children(children).map(Transformed::yes)
     });
@@ -51,17 +51,17 @@ pub(crate) fn compacted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Executio
 
 /// A plan node that compacts batches; see the module.
 #[derive(Debug)]
-pub(crate) struct Compact {
+pub(crate) struct CompactExec {
     inner: Arc<dyn ExecutionPlan>,
 }
 
-impl DisplayAs for Compact {
+impl DisplayAs for CompactExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Compact")
     }
 }
 
-impl ExecutionPlan for Compact {
+impl ExecutionPlan for CompactExec {
     fn name(&self) -> &str {
         "Compact"
     }
@@ -87,44 +87,44 @@ impl ExecutionPlan for Compact {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let inner = children.pop().ok_or_else(|| DataFusionError::Internal("one child expected".into()))?;
-        Ok(Arc::new(Compact { inner }))
+        Ok(Arc::new(CompactExec { inner }))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Ok(Box::pin(Compacted { inner: self.inner.execute(partition, context)? }))
+        Ok(Box::pin(CompactStream { inner: self.inner.execute(partition, context)? }))
     }
 }
 
-struct Compacted {
+struct CompactStream {
     inner: SendableRecordBatchStream,
 }
 
-impl Stream for Compacted {
+impl Stream for CompactStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.inner.poll_next_unpin(context).map(|next| next.map(|batch| compact(batch?)))
+        self.inner.poll_next_unpin(context).map(|next| next.map(|batch| compact_batch(batch?)))
     }
 }
 
-impl RecordBatchStream for Compacted {
+impl RecordBatchStream for CompactStream {
     fn schema(&self) -> SchemaRef {
         self.inner.schema()
     }
 }
 
-fn compact(batch: RecordBatch) -> Result<RecordBatch> {
-    if !batch.columns().iter().any(is_piece) {
+fn compact_batch(batch: RecordBatch) -> Result<RecordBatch> {
+    if !batch.columns().iter().any(is_small_slice) {
         return Ok(batch);
     }
-    let own = |column: &ArrayRef| if is_piece(column) { copied(column) } else { column.clone() };
+    let own = |column: &ArrayRef| if is_small_slice(column) { copy_array(column) } else { column.clone() };
     let columns = batch.columns().iter().map(own).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
 }
 
 /// Returns true if an array is a small part of the buffers that it holds.
-fn is_piece(array: &ArrayRef) -> bool {
+fn is_small_slice(array: &ArrayRef) -> bool {
     let held = array.get_buffer_memory_size();
     let own = array.to_data().get_slice_memory_size().unwrap_or(held) + views_bytes(array);
     held > own.saturating_mul(2).saturating_add(SPARE_BYTES)
@@ -140,7 +140,7 @@ fn views_bytes(array: &ArrayRef) -> usize {
     }
 }
 
-fn copied(array: &ArrayRef) -> ArrayRef {
+fn copy_array(array: &ArrayRef) -> ArrayRef {
     let any = array.as_any();
     if let Some(views) = any.downcast_ref::<StringViewArray>() {
         return Arc::new(views.gc());
@@ -174,12 +174,12 @@ mod tests {
         let columns: Vec<ArrayRef> = vec![Arc::new(texts), Arc::new(views), Arc::new(numbers)];
         let whole = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
         let piece = whole.slice(5_000, 100);
-        let own = compact(piece.clone()).unwrap();
+        let own = compact_batch(piece.clone()).unwrap();
         assert_eq!(own, piece);
         assert!(own.get_array_memory_size() < 20_000, "{}", own.get_array_memory_size());
         // A slice with most of the rows is not copied.
         let most = whole.slice(0, 9_000);
-        let kept = compact(most.clone()).unwrap();
+        let kept = compact_batch(most.clone()).unwrap();
         assert_eq!(
             kept.column(0).to_data().buffers()[1].as_ptr(),
             most.column(0).to_data().buffers()[1].as_ptr()

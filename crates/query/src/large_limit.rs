@@ -14,26 +14,26 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-use crate::weight::newest_first;
+use crate::cost::newest_first_scan;
 
 /// Bytes of a kept row and its key, counted twice: the sort copies its best rows now and then.
 const ROW_BYTES: usize = 1 << 10;
 
 /// The rule; see the module.
 #[derive(Debug)]
-pub(crate) struct FirstRows {
+pub(crate) struct LargeLimit {
     /// Greatest limit of a sort that keeps its rows in memory.
     rows_max: usize,
 }
 
-impl FirstRows {
+impl LargeLimit {
     /// Makes the rule. A thread may keep at most a quarter of its share of `memory_bytes`.
-    pub fn within(memory_bytes: usize, threads: usize) -> FirstRows {
-        FirstRows { rows_max: (memory_bytes / threads.max(1) / 4 / ROW_BYTES).clamp(1 << 10, 1 << 16) }
+    pub fn for_memory(memory_bytes: usize, threads: usize) -> LargeLimit {
+        LargeLimit { rows_max: (memory_bytes / threads.max(1) / 4 / ROW_BYTES).clamp(1 << 10, 1 << 16) }
     }
 }
 
-impl PhysicalOptimizerRule for FirstRows {
+impl PhysicalOptimizerRule for LargeLimit {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let all = plan.transform_up(|plan| {
             let Some(sort) = plan.as_any().downcast_ref::<SortExec>() else {
@@ -43,20 +43,21 @@ impl PhysicalOptimizerRule for FirstRows {
                 return Ok(Transformed::no(plan));
             };
             // A sort over this scan stops reading early.
-            if newest_first(sort.input()).is_some() {
+            if newest_first_scan(sort.input()).is_some() {
                 return Ok(Transformed::no(plan));
             }
             let sorted = Arc::new(sort.with_fetch(None));
-            Ok(Transformed::yes(match sort.preserve_partitioning() {
-                true => Arc::new(LocalLimitExec::new(sorted, wanted)) as Arc<dyn ExecutionPlan>,
-                false => Arc::new(GlobalLimitExec::new(sorted, 0, Some(wanted))),
+            Ok(Transformed::yes(if sort.preserve_partitioning() {
+                Arc::new(LocalLimitExec::new(sorted, wanted)) as Arc<dyn ExecutionPlan>
+            } else {
+                Arc::new(GlobalLimitExec::new(sorted, 0, Some(wanted)))
             }))
         });
         all.data()
     }
 
     fn name(&self) -> &str {
-        "first_rows"
+        "large_limit"
     }
 
     fn schema_check(&self) -> bool {

@@ -29,8 +29,8 @@ use dialect::rules::property_barrier::PropertyBarrier;
 use futures::{Stream, StreamExt};
 use types::{ColumnId, IndexDef, TableDef, TableId};
 
-use crate::compact::Compact;
-use crate::prune::Test;
+use crate::compact_batches::CompactExec;
+use crate::prune::ColumnTest;
 use crate::scan::Scan;
 
 /// Rows that a statement must read to be recorded; one that reads fewer is quick enough.
@@ -44,14 +44,14 @@ const KNOWN_MAX: usize = 256;
 
 /// The records; see the module.
 #[derive(Debug, Default)]
-pub(crate) struct Advice {
-    known: ArcSwap<imbl::OrdMap<Place, Arc<Seen>>>,
+pub(crate) struct IndexAdvice {
+    records: ArcSwap<imbl::OrdMap<AdviceKey, Arc<ReadCounts>>>,
 }
 
-type Place = (TableId, Vec<ColumnId>);
+type AdviceKey = (TableId, Vec<ColumnId>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct ReadCounts {
     queries: AtomicU64,
     scanned: AtomicU64,
     returned: AtomicU64,
@@ -59,17 +59,17 @@ struct Seen {
 
 /// A record of one table's columns, for readers.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Piece {
+pub(crate) struct AdvisedIndex {
     pub columns: Vec<ColumnId>,
     pub queries: u64,
     pub scanned: u64,
     pub returned: u64,
 }
 
-impl Advice {
+impl IndexAdvice {
     /// Returns the records of a table for which no index exists yet.
-    pub fn of(&self, def: &TableDef) -> Vec<Piece> {
-        let known = self.known.load();
+    pub fn missing_indexes(&self, def: &TableDef) -> Vec<AdvisedIndex> {
+        let known = self.records.load();
         let of_table = known.iter().filter(|((id, columns), _)| {
             let is_there =
                 |index: &IndexDef| index.kind == index::column::KIND && index.columns.starts_with(columns);
@@ -77,7 +77,7 @@ impl Advice {
                 && !def.indexes.iter().any(is_there)
                 && columns.iter().all(|column| def.schema.column(*column).is_some())
         });
-        let piece = |((_, columns), seen): (&Place, &Arc<Seen>)| Piece {
+        let piece = |((_, columns), seen): (&AdviceKey, &Arc<ReadCounts>)| AdvisedIndex {
             columns: columns.clone(),
             queries: seen.queries.load(Ordering::Relaxed),
             scanned: seen.scanned.load(Ordering::Relaxed),
@@ -88,9 +88,9 @@ impl Advice {
 
     fn add(&self, table: TableId, columns: Vec<ColumnId>, scanned: u64, returned: u64) {
         let key = (table, columns);
-        let mut seen = self.known.load().get(&key).cloned();
+        let mut seen = self.records.load().get(&key).cloned();
         if seen.is_none() {
-            self.known.rcu(|known| {
+            self.records.rcu(|known| {
                 let full = known.len() >= KNOWN_MAX;
                 let mut next = imbl::OrdMap::clone(known);
                 seen = match next.get(&key) {
@@ -108,7 +108,7 @@ impl Advice {
     }
 
     /// Records the reads of a finished plan.
-    fn look(&self, plan: &Arc<dyn ExecutionPlan>) {
+    fn record(&self, plan: &Arc<dyn ExecutionPlan>) {
         if let Some(filter) = plan.as_any().downcast_ref::<FilterExec>()
             && let Some(scan) = scan_below(filter.input())
         {
@@ -117,30 +117,31 @@ impl Advice {
             let scanned = if scan.snapshot().as_of().is_none() { scan.scanned() } else { 0 };
             if is_much(scanned) && scanned >= returned.max(1).saturating_mul(ROWS_FOR_ONE) {
                 let def = scan.snapshot().def();
-                let columns = scan.of_all().map(|(_, tests)| columns(tests, def)).unwrap_or_default();
+                let columns = scan.coverage().map(|(_, tests)| index_columns(tests, def)).unwrap_or_default();
                 if !columns.is_empty() {
                     self.add(def.id, columns, scanned, returned);
                 }
             }
         }
         if let Some(sort) = plan.as_any().downcast_ref::<SortExec>() {
-            self.look_at_first(sort);
+            self.record_sort(sort);
         }
         if let Some(aggregate) = plan.as_any().downcast_ref::<AggregateExec>() {
-            self.look_at_extremes(aggregate);
+            self.record_extremes(aggregate);
         }
         if let Some(join) = plan.as_any().downcast_ref::<HashJoinExec>() {
-            self.look_at_join(join);
+            self.record_join(join);
         }
-        plan.children().into_iter().for_each(|child| self.look(child));
+        plan.children().into_iter().for_each(|child| self.record(child));
     }
 
     /// Records a sort with a limit that read all rows.
-    fn look_at_first(&self, sort: &SortExec) {
+    fn record_sort(&self, sort: &SortExec) {
         let Some(count) = sort.fetch() else { return };
-        let sources: Vec<_> = sort.expr().iter().map_while(|by| source(sort.input(), &by.expr)).collect();
+        let sources: Vec<_> =
+            sort.expr().iter().map_while(|by| column_source(sort.input(), &by.expr)).collect();
         let Some((scan, _)) = sources.first().copied() else { return };
-        let Some((_, tests)) = scan.of_all() else { return };
+        let Some((_, tests)) = scan.coverage() else { return };
         // An index is read in one direction.
         let first = sort.expr().first();
         let same_way = sort
@@ -150,8 +151,8 @@ impl Advice {
             .take_while(|(by, _)| by.options.descending == first.options.descending);
         let order: Vec<ColumnId> = same_way.map(|(_, (_, column))| *column).collect();
         let def = scan.snapshot().def();
-        let mut columns = equal(tests, def);
-        columns.extend(order.into_iter().filter(|id| fits(*id, def)));
+        let mut columns = equality_columns(tests, def);
+        columns.extend(order.into_iter().filter(|id| is_indexable(*id, def)));
         let mut seen = Vec::new();
         columns.retain(|id| {
             !seen.contains(id) && {
@@ -159,11 +160,11 @@ impl Advice {
                 true
             }
         });
-        self.note(scan, columns, count as u64);
+        self.record_scan(scan, columns, count as u64);
     }
 
     /// Records `min` and `max` over all rows that a condition accepts.
-    fn look_at_extremes(&self, aggregate: &AggregateExec) {
+    fn record_extremes(&self, aggregate: &AggregateExec) {
         let is_first = matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Single);
         let figures = aggregate.aggr_expr();
         let is_extreme = |name: &str| matches!(name, "min" | "max");
@@ -176,47 +177,47 @@ impl Advice {
         for figure in figures {
             let arguments = figure.expressions();
             let [argument] = &arguments[..] else { continue };
-            let Some((scan, column)) = source(aggregate.input(), argument) else { continue };
-            let Some((_, tests)) = scan.of_all() else { continue };
+            let Some((scan, column)) = column_source(aggregate.input(), argument) else { continue };
+            let Some((_, tests)) = scan.coverage() else { continue };
             let def = scan.snapshot().def();
-            let mut columns = equal(tests, def);
-            if fits(column, def) && !columns.contains(&column) {
+            let mut columns = equality_columns(tests, def);
+            if is_indexable(column, def) && !columns.contains(&column) {
                 columns.push(column);
-                self.note(scan, columns, 1);
+                self.record_scan(scan, columns, 1);
             }
         }
     }
 
     /// Records a join that scanned its larger side for the few values of the other.
-    fn look_at_join(&self, join: &HashJoinExec) {
+    fn record_join(&self, join: &HashJoinExec) {
         let Some(metrics) = join.metrics() else { return };
         let small = metrics.sum_by_name("build_input_rows").map_or(usize::MAX, |rows| rows.as_usize());
         if small > JOINED_MAX {
             return;
         }
         let sources: Option<Vec<_>> =
-            join.on().iter().map(|(_, right)| source(join.right(), right)).collect();
+            join.on().iter().map(|(_, right)| column_source(join.right(), right)).collect();
         let Some(sources) = sources else { return };
         let Some((scan, _)) = sources.first().copied() else { return };
         let columns: Vec<ColumnId> = sources.iter().map(|(_, column)| *column).collect();
-        if columns.iter().all(|id| fits(*id, scan.snapshot().def())) {
-            self.note(scan, columns, metrics.output_rows().unwrap_or(0) as u64);
+        if columns.iter().all(|id| is_indexable(*id, scan.snapshot().def())) {
+            self.record_scan(scan, columns, metrics.output_rows().unwrap_or(0) as u64);
         }
     }
 
     /// Records a scan that read far more rows than were needed.
-    fn note(&self, scan: &Scan, mut columns: Vec<ColumnId>, returned: u64) {
+    fn record_scan(&self, scan: &Scan, mut columns: Vec<ColumnId>, returned: u64) {
         columns.truncate(index::column::COLUMNS_MAX);
         let scanned = scan.scanned();
         let is_worth_it = is_much(scanned) && scanned >= returned.max(1).saturating_mul(ROWS_FOR_ONE);
-        if is_worth_it && !columns.is_empty() && scan.of_all().is_some() {
+        if is_worth_it && !columns.is_empty() && scan.coverage().is_some() {
             self.add(scan.snapshot().def().id, columns, scanned, returned);
         }
     }
 
     /// Wraps the stream of a plan: when the stream is dropped, the plan's reads are recorded. The wrapper keeps the plan, and the
     /// memory that the plan holds, until then.
-    pub fn watching(
+    pub fn watch(
         self: &Arc<Self>,
         plan: &Arc<dyn ExecutionPlan>,
         stream: SendableRecordBatchStream,
@@ -224,7 +225,7 @@ impl Advice {
         if !reads_much(plan) {
             return stream;
         }
-        Box::pin(Watched { stream, plan: plan.clone(), advice: self.clone(), failed: false })
+        Box::pin(RecordingStream { stream, plan: plan.clone(), advice: self.clone(), failed: false })
     }
 }
 
@@ -234,7 +235,7 @@ fn is_much(rows: u64) -> bool {
 
 fn reads_much(plan: &Arc<dyn ExecutionPlan>) -> bool {
     match plan.as_any().downcast_ref::<Scan>() {
-        Some(scan) => scan.of_all().is_some() && is_much(scan.rows(None) as u64),
+        Some(scan) => scan.coverage().is_some() && is_much(scan.rows(None) as u64),
         None => plan.children().into_iter().any(reads_much),
     }
 }
@@ -246,47 +247,47 @@ fn scan_below(plan: &Arc<dyn ExecutionPlan>) -> Option<&Scan> {
     }
     let passes = any.is::<CooperativeExec>()
         || any.is::<RepartitionExec>()
-        || any.is::<Compact>()
+        || any.is::<CompactExec>()
         || any.is::<PropertyBarrier>();
     let [input] = plan.children()[..] else { return None };
     if passes { scan_below(input) } else { None }
 }
 
 /// Follows a column of a node down to the scan that it comes from unchanged. Returns that scan and the table's column.
-fn source<'p>(
+fn column_source<'p>(
     plan: &'p Arc<dyn ExecutionPlan>,
     expr: &Arc<dyn PhysicalExpr>,
 ) -> Option<(&'p Scan, ColumnId)> {
     let at = expr.as_any().downcast_ref::<Column>()?.index();
-    source_at(plan, at)
+    column_source_at(plan, at)
 }
 
-pub(crate) fn source_at(plan: &Arc<dyn ExecutionPlan>, at: usize) -> Option<(&Scan, ColumnId)> {
+pub(crate) fn column_source_at(plan: &Arc<dyn ExecutionPlan>, at: usize) -> Option<(&Scan, ColumnId)> {
     let any = plan.as_any();
     if let Some(scan) = any.downcast_ref::<Scan>() {
         return Some((scan, scan.column(at)?));
     }
     if let Some(projection) = any.downcast_ref::<ProjectionExec>() {
-        return source(projection.input(), &projection.expr().get(at)?.expr);
+        return column_source(projection.input(), &projection.expr().get(at)?.expr);
     }
     if let Some(filter) = any.downcast_ref::<FilterExec>() {
         let at = match filter.projection() {
             Some(columns) => *columns.get(at)?,
             None => at,
         };
-        return source_at(filter.input(), at);
+        return column_source_at(filter.input(), at);
     }
     let passes = any.is::<CooperativeExec>()
         || any.is::<RepartitionExec>()
         || any.is::<CoalescePartitionsExec>()
-        || any.is::<Compact>()
+        || any.is::<CompactExec>()
         || any.is::<PropertyBarrier>();
     let [input] = plan.children()[..] else { return None };
-    if passes { source_at(input, at) } else { None }
+    if passes { column_source_at(input, at) } else { None }
 }
 
 /// Returns true if an index could be over this column.
-fn fits(id: ColumnId, def: &TableDef) -> bool {
+fn is_indexable(id: ColumnId, def: &TableDef) -> bool {
     let index = IndexDef {
         name: String::new(),
         kind: index::column::KIND.into(),
@@ -298,15 +299,17 @@ fn fits(id: ColumnId, def: &TableDef) -> bool {
 }
 
 /// Returns the columns that the tests compare with single values.
-fn equal(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
+fn equality_columns(tests: &[ColumnTest], def: &TableDef) -> Vec<ColumnId> {
     let mut equal: Vec<ColumnId> = tests
         .iter()
         .filter_map(|test| match test {
-            Test::Compare { column, op: Operator::Eq, .. } | Test::OneOf { column, .. } => Some(*column),
-            Test::IsNull(column) => Some(*column),
+            ColumnTest::Compare { column, op: Operator::Eq, .. } | ColumnTest::OneOf { column, .. } => {
+                Some(*column)
+            }
+            ColumnTest::IsNull(column) => Some(*column),
             _ => None,
         })
-        .filter(|id| fits(*id, def))
+        .filter(|id| is_indexable(*id, def))
         .collect();
     equal.sort_unstable();
     equal.dedup();
@@ -315,11 +318,11 @@ fn equal(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
 
 /// Returns the columns of an index that would have found the rows: first those compared with single values, then one with another
 /// condition.
-fn columns(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
-    let mut equal = equal(tests, def);
+fn index_columns(tests: &[ColumnTest], def: &TableDef) -> Vec<ColumnId> {
+    let mut equal = equality_columns(tests, def);
     let next = tests.iter().find_map(|test| match test {
-        Test::Compare { column, .. } | Test::StartsWith { column, .. } => {
-            Some(*column).filter(|id| fits(*id, def) && !equal.contains(id))
+        ColumnTest::Compare { column, .. } | ColumnTest::StartsWith { column, .. } => {
+            Some(*column).filter(|id| is_indexable(*id, def) && !equal.contains(id))
         }
         _ => None,
     });
@@ -328,15 +331,15 @@ fn columns(tests: &[Test], def: &TableDef) -> Vec<ColumnId> {
     equal
 }
 
-struct Watched {
+struct RecordingStream {
     stream: SendableRecordBatchStream,
     plan: Arc<dyn ExecutionPlan>,
-    advice: Arc<Advice>,
+    advice: Arc<IndexAdvice>,
     /// True if the stream failed. Its counts are then meaningless, and the statement may run again in another way.
     failed: bool,
 }
 
-impl Stream for Watched {
+impl Stream for RecordingStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -346,16 +349,16 @@ impl Stream for Watched {
     }
 }
 
-impl RecordBatchStream for Watched {
+impl RecordBatchStream for RecordingStream {
     fn schema(&self) -> SchemaRef {
         self.stream.schema()
     }
 }
 
-impl Drop for Watched {
+impl Drop for RecordingStream {
     fn drop(&mut self) {
         if !self.failed {
-            self.advice.look(&self.plan);
+            self.advice.record(&self.plan);
         }
     }
 }

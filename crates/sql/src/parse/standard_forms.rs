@@ -25,9 +25,9 @@ pub(super) fn table_as_query(tokens: &mut Vec<TokenWithSpan>) {
     tokens.splice(at..=at, select.map(|token| TokenWithSpan::new(token, span)));
 }
 
-pub(super) fn spell(statement: &mut Statement) {
-    struct Spell;
-    impl VisitorMut for Spell {
+pub(super) fn rewrite(statement: &mut Statement) {
+    struct Rewriter;
+    impl VisitorMut for Rewriter {
         type Break = ();
 
         fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
@@ -36,7 +36,7 @@ pub(super) fn spell(statement: &mut Statement) {
             ControlFlow::Continue(())
         }
     }
-    let _ = statement.visit(&mut Spell);
+    let _ = statement.visit(&mut Rewriter);
 }
 
 fn fetch(query: &mut Query) {

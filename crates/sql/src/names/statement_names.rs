@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use sqlparser::ast::{Ident, Query, Statement, TableAlias, VisitMut, VisitorMut};
 use types::name;
 
-use super::Named;
-use super::scope::Names;
+use super::FieldNames;
+use super::scope::ColumnNames;
 
 /// The names of one statement, regardless of their position in it.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct StatementNames {
     /// True if the statement mentions a system column, so that tables show theirs.
     pub system: bool,
     /// Every name of WITH, as DataFusion gets it.
@@ -22,7 +22,7 @@ pub(super) struct Known {
     pub columns: BTreeSet<String>,
     pub namespaces: BTreeSet<String>,
     /// The columns of tables (not of subqueries or CTEs) by the name that `bind` gave them.
-    pub by_name: BTreeMap<String, Names>,
+    pub by_name: BTreeMap<String, ColumnNames>,
     /// The names of fields by their path: a column, and the fields down to the one that contains them. Columns of one name share
     /// an entry.
     pub fields: BTreeMap<Vec<String>, BTreeSet<String>>,
@@ -30,7 +30,7 @@ pub(super) struct Known {
     pub all_fields: BTreeSet<String>,
 }
 
-impl Known {
+impl StatementNames {
     pub fn collect_ctes(&mut self, statement: &mut Statement) {
         struct Collect<'a>(&'a mut BTreeSet<String>);
         impl VisitorMut for Collect<'_> {
@@ -62,7 +62,7 @@ impl Known {
         }
     }
 
-    pub fn add_fields(&mut self, path: &mut Vec<String>, named: &Named) {
+    pub fn add_fields(&mut self, path: &mut Vec<String>, named: &FieldNames) {
         path.push(named.name.clone());
         for field in &named.fields {
             self.fields.entry(path.clone()).or_default().insert(field.name.clone());

@@ -1,11 +1,11 @@
 //! Point lookups without a plan: columns of a few rows of one table, found by key or by an index.
 //!
 //! `SELECT a, b FROM t WHERE key = $1 AND c > $2 LIMIT 10` is planned once like any other statement. If its plan has this form,
-//! it is cached as a [`Direct`], and further values are looked up on the caller's thread, without planning or waking another
+//! it is cached as a [`PointLookup`], and further values are looked up on the caller's thread, without planning or waking another
 //! thread. Other statements, and lookups that would be much work, are planned and give the same answer: conditions are evaluated
 //! by the same kernels over the same types.
 
-mod by_key;
+mod key_lookup;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, Scalar};
 use arrow::compute::kernels::cmp;
@@ -17,11 +17,11 @@ use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operato
 use table::{Projection, ScanPiece, Snapshot};
 use types::{ColumnId, Error, ROW_ID, ROW_ID_NAME, Result, RowId, TIME, TIME_NAME, TableDef, Value};
 
-use crate::by_index;
+use crate::index_lookup;
 use crate::provider::Table;
-use crate::prune::{self, Place, Test};
+use crate::prune::{self, ColumnTest, RowLocation};
 
-pub(crate) use by_key::{ByKey, has_type};
+pub(crate) use key_lookup::{KeyLookup, has_type};
 
 /// The kind of thread that performs a lookup: it decides how large the lookup may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,21 +61,21 @@ impl Caller {
 
 /// A compiled point lookup; see the module.
 #[derive(Debug)]
-pub(crate) struct Direct {
+pub(crate) struct PointLookup {
     /// The columns to read: those of the answer, then those of the conditions.
     projection: Projection,
     /// The schema of the answer.
     schema: SchemaRef,
-    terms: Vec<Term>,
+    terms: Vec<LookupCondition>,
     limit: usize,
 }
 
 /// A condition; a row must meet all of them.
 #[derive(Debug)]
-struct Term {
+struct LookupCondition {
     column: ColumnId,
-    /// Position of the column in [`Direct::projection`].
-    place: usize,
+    /// Position of the column in [`PointLookup::projection`].
+    position: usize,
     op: Operator,
     operand: Operand,
 }
@@ -87,9 +87,9 @@ enum Operand {
     Param(usize),
 }
 
-impl Direct {
+impl PointLookup {
     /// Compiles a plan; `None` if it has another form. `params` are the types of the values that lookups will get.
-    pub fn of(plan: &LogicalPlan, table: &Snapshot, params: &[Arrow]) -> Option<Direct> {
+    pub fn of(plan: &LogicalPlan, table: &Snapshot, params: &[Arrow]) -> Option<PointLookup> {
         let schema: SchemaRef = plan.schema().inner().clone();
         let (plan, limit) = match plan {
             LogicalPlan::Limit(limit) => {
@@ -152,12 +152,12 @@ impl Direct {
             if given != wanted {
                 return None;
             }
-            let place = columns.len();
+            let position = columns.len();
             columns.push(id);
-            terms.push(Term { column: id, place, op, operand });
+            terms.push(LookupCondition { column: id, position, op, operand });
         }
         let projection = table.projection(&columns).ok()?;
-        Some(Direct { projection, schema, terms, limit })
+        Some(PointLookup { projection, schema, terms, limit })
     }
 
     /// Looks rows up; `None` if no index finds them, or if that is too much work for this caller.
@@ -174,18 +174,18 @@ impl Direct {
                 },
             };
             let Some(value) = prune::value_of(scalar, term.column, snapshot.def()) else { return Ok(None) };
-            if has_two_forms(&value) {
+            if has_equal_values(&value) {
                 return Ok(None);
             }
             values.push(scalar);
-            tests.push(Test::Compare { column: term.column, op: term.op, value });
+            tests.push(ColumnTest::Compare { column: term.column, op: term.op, value });
         }
         let _reading = vfs::read_path();
-        let (rows, tail) = match prune::place(snapshot, &tests)? {
-            Place::Rows(rows) => (rows, Vec::new()),
-            Place::Range(first, end) if first >= end => (Vec::new(), Vec::new()),
-            Place::Range(..) => {
-                let found = by_index::find(table, &tests);
+        let (rows, tail) = match prune::locate_rows(snapshot, &tests)? {
+            RowLocation::Rows(rows) => (rows, Vec::new()),
+            RowLocation::Range(first, end) if first >= end => (Vec::new(), Vec::new()),
+            RowLocation::Range(..) => {
+                let found = index_lookup::find(table, &tests);
                 let (rows, mut tail) = match found {
                     Some(found) => (found.rows, snapshot.pieces_after(found.reached)),
                     None if caller == Caller::Waiting && snapshot.rows() <= caller.rows_max().1 as u64 => {
@@ -206,20 +206,20 @@ impl Direct {
             .collect::<Result<_>>()?;
         let mut batches = Vec::with_capacity(1 + tail.len());
         if !rows.is_empty() {
-            batches.push(self.kept(snapshot.fetch(&rows, &self.projection)?, &values)?);
+            batches.push(self.matching_rows(snapshot.fetch(&rows, &self.projection)?, &values)?);
         }
         for piece in &tail {
-            batches.push(self.kept(piece.read(&self.projection)?, &values)?);
+            batches.push(self.matching_rows(piece.read(&self.projection)?, &values)?);
         }
         self.answer(batches).map(Some)
     }
 
     /// Returns the answer's columns for the rows that meet all conditions.
-    fn kept(&self, batch: RecordBatch, values: &[ArrayRef]) -> Result<RecordBatch> {
+    fn matching_rows(&self, batch: RecordBatch, values: &[ArrayRef]) -> Result<RecordBatch> {
         let failed = |e| Error::internal(format!("comparing the rows of a lookup failed: {e}"));
         let mut mask: Option<BooleanArray> = None;
         for (term, value) in self.terms.iter().zip(values) {
-            let (column, value) = (batch.column(term.place), Scalar::new(value.clone()));
+            let (column, value) = (batch.column(term.position), Scalar::new(value.clone()));
             let met = match term.op {
                 Operator::Eq => cmp::eq(column, &value),
                 Operator::Lt => cmp::lt(column, &value),
@@ -274,7 +274,7 @@ fn is_small(table: &Snapshot, rows: &[RowId], tail: &[ScanPiece], caller: Caller
 }
 
 /// Returns true if floats with other bits are equal to this one: such comparisons are left to the planner.
-fn has_two_forms(value: &Value) -> bool {
+fn has_equal_values(value: &Value) -> bool {
     match value {
         Value::Float64(v) => *v == 0.0 || v.is_nan(),
         Value::Float32(v) => *v == 0.0 || v.is_nan(),

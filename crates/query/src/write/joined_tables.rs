@@ -12,15 +12,15 @@ const MARK: &str = "polynya other ";
 
 /// The columns of one joined table, with one row for each changed row.
 #[derive(Clone)]
-pub(super) struct Other {
+pub(super) struct JoinedTable {
     /// The qualifier of its columns.
     pub called: Ident,
     pub fields: Vec<FieldRef>,
     pub columns: Vec<ArrayRef>,
 }
 
-/// Returns the names of the joined tables, and the select items from which [`taken`] extracts their columns.
-pub(super) fn selected(others: &[TableWithJoins]) -> (Vec<Ident>, Vec<SelectItem>) {
+/// Returns the names of the joined tables, and the select items from which [`extract`] extracts their columns.
+pub(super) fn select_items(others: &[TableWithJoins]) -> (Vec<Ident>, Vec<SelectItem>) {
     let mut called = Vec::new();
     others.iter().for_each(|from| names(from, &mut called));
     let items = called.iter().enumerate().flat_map(|(i, name)| {
@@ -60,14 +60,14 @@ fn names(from: &TableWithJoins, called: &mut Vec<Ident>) {
     }
 }
 
-/// Extracts the columns of the joined tables from the result of [`selected`].
-pub(super) fn taken(called: Vec<Ident>, batch: &RecordBatch) -> Vec<Other> {
+/// Extracts the columns of the joined tables from the result of [`select_items`].
+pub(super) fn extract(called: Vec<Ident>, batch: &RecordBatch) -> Vec<JoinedTable> {
     let schema = batch.schema();
     let place = |i: usize| schema.fields().iter().position(|field| *field.name() == format!("{MARK}{i}"));
     let end = |i: usize| place(i + 1).unwrap_or(schema.fields().len());
     let other = |(i, called): (usize, Ident)| {
         let columns = place(i)? + 1..end(i);
-        Some(Other {
+        Some(JoinedTable {
             called,
             fields: schema.fields()[columns.clone()].to_vec(),
             columns: batch.columns()[columns].to_vec(),

@@ -20,8 +20,8 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use dialect::rules::float_keys::has_float;
 use futures::{Stream, StreamExt};
 
-use super::said::{Others, Said, Values};
-use crate::by_index::RANGES_MAX;
+use super::join_keys::{CollectedKeys, KeySet, KeyValues};
+use crate::index_lookup::RANGES_MAX;
 
 /// Rows of a partition above which only the bounds of its values are published: they hardly have few distinct values.
 const ROWS_MAX: usize = 64 * RANGES_MAX;
@@ -30,40 +30,49 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// A plan node that collects keys; see the module.
 #[derive(Debug)]
-pub(crate) struct Tell {
+pub(crate) struct KeyCollectorExec {
     input: Arc<dyn ExecutionPlan>,
     keys: Vec<Arc<dyn PhysicalExpr>>,
     /// The collector of the join; `None`: no scan uses it.
-    said: Option<Arc<Said>>,
+    shared_keys: Option<Arc<CollectedKeys>>,
     /// The columns whose scan uses the keys, for EXPLAIN.
-    hearers: Vec<String>,
+    targets: Vec<String>,
 }
 
-impl Tell {
+impl KeyCollectorExec {
     pub fn new(
         input: Arc<dyn ExecutionPlan>,
         keys: Vec<Arc<dyn PhysicalExpr>>,
-        said: Arc<Said>,
-        hearers: &[String],
-    ) -> Tell {
-        Tell { input, keys, said: Some(said), hearers: hearers.to_vec() }
+        shared_keys: Arc<CollectedKeys>,
+        targets: &[String],
+    ) -> KeyCollectorExec {
+        KeyCollectorExec { input, keys, shared_keys: Some(shared_keys), targets: targets.to_vec() }
     }
 
-    fn with(&self, input: Arc<dyn ExecutionPlan>, said: Option<Arc<Said>>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(Tell { input, keys: self.keys.clone(), said, hearers: self.hearers.clone() })
+    fn with(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        shared_keys: Option<Arc<CollectedKeys>>,
+    ) -> Arc<dyn ExecutionPlan> {
+        Arc::new(KeyCollectorExec {
+            input,
+            keys: self.keys.clone(),
+            shared_keys,
+            targets: self.targets.clone(),
+        })
     }
 }
 
-impl DisplayAs for Tell {
+impl DisplayAs for KeyCollectorExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
-        write!(f, "Tell: values of [{}], to [{}]", keys.join(", "), self.hearers.join(", "))
+        write!(f, "CollectKeys: values of [{}], to [{}]", keys.join(", "), self.targets.join(", "))
     }
 }
 
-impl ExecutionPlan for Tell {
+impl ExecutionPlan for KeyCollectorExec {
     fn name(&self) -> &str {
-        "Tell"
+        "CollectKeys"
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -91,7 +100,7 @@ impl ExecutionPlan for Tell {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(match children.pop() {
-            Some(input) => self.with(input, self.said.clone()),
+            Some(input) => self.with(input, self.shared_keys.clone()),
             None => self,
         })
     }
@@ -103,12 +112,12 @@ impl ExecutionPlan for Tell {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let input = self.input.execute(partition, context)?;
-        let Some(said) = self.said.clone() else { return Ok(input) };
+        let Some(shared_keys) = self.shared_keys.clone() else { return Ok(input) };
         let schema = input.schema();
-        said.expect(self.properties().output_partitioning().partition_count());
-        let of_key = |key: &Arc<dyn PhysicalExpr>| Ok(Collected::new(key.data_type(&schema)?));
+        shared_keys.expect_partitions(self.properties().output_partitioning().partition_count());
+        let of_key = |key: &Arc<dyn PhysicalExpr>| Ok(KeyAccumulator::new(key.data_type(&schema)?));
         let collected = self.keys.iter().map(of_key).collect::<Result<_>>()?;
-        Ok(Box::pin(Telling { input, keys: self.keys.clone(), collected, said, partition }))
+        Ok(Box::pin(KeyCollectorStream { input, keys: self.keys.clone(), collected, shared_keys, partition }))
     }
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Statistics> {
@@ -116,15 +125,15 @@ impl ExecutionPlan for Tell {
     }
 }
 
-struct Telling {
+struct KeyCollectorStream {
     input: SendableRecordBatchStream,
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    collected: Vec<Collected>,
-    said: Arc<Said>,
+    collected: Vec<KeyAccumulator>,
+    shared_keys: Arc<CollectedKeys>,
     partition: usize,
 }
 
-impl Stream for Telling {
+impl Stream for KeyCollectorStream {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -143,7 +152,10 @@ impl Stream for Telling {
             }
             None => {
                 let collected = std::mem::take(&mut this.collected);
-                this.said.ended(this.partition, collected.into_iter().map(Collected::done).collect());
+                this.shared_keys.record_partition(
+                    this.partition,
+                    collected.into_iter().map(KeyAccumulator::finish).collect(),
+                );
                 None
             }
             failed => failed,
@@ -155,7 +167,7 @@ impl Stream for Telling {
     }
 }
 
-impl RecordBatchStream for Telling {
+impl RecordBatchStream for KeyCollectorStream {
     fn schema(&self) -> SchemaRef {
         self.input.schema()
     }
@@ -163,17 +175,17 @@ impl RecordBatchStream for Telling {
 
 /// The values of one key so far.
 #[derive(Debug)]
-struct Collected {
+struct KeyAccumulator {
     data_type: Arrow,
     null: bool,
     /// The distinct values; `None` once they are too many.
-    distinct: Option<Distinct>,
+    distinct: Option<DistinctValues>,
     /// The least and greatest value; `None` for types without them.
     bounds: Option<(MinAccumulator, MaxAccumulator)>,
 }
 
 #[derive(Debug)]
-struct Distinct {
+struct DistinctValues {
     converter: RowConverter,
     seen: HashSet<Box<[u8]>>,
     values: Vec<ArrayRef>,
@@ -181,8 +193,8 @@ struct Distinct {
     bytes: usize,
 }
 
-impl Collected {
-    fn new(data_type: Arrow) -> Collected {
+impl KeyAccumulator {
+    fn new(data_type: Arrow) -> KeyAccumulator {
         // Zone maps do not order NaN.
         let has_bounds = !data_type.is_nested() && !has_float(&data_type);
         let bounds = || {
@@ -191,7 +203,7 @@ impl Collected {
             Some((least.ok()?, greatest.ok()?))
         };
         let bounds = if has_bounds { bounds() } else { None };
-        Collected { null: false, distinct: Distinct::new(&data_type), bounds, data_type }
+        KeyAccumulator { null: false, distinct: DistinctValues::new(&data_type), bounds, data_type }
     }
 
     fn add(&mut self, values: &ArrayRef) {
@@ -225,18 +237,18 @@ impl Collected {
         (self.distinct, self.bounds) = (None, None);
     }
 
-    fn done(self) -> Part {
+    fn finish(self) -> PartitionKeys {
         let bounds = self
             .bounds
             .and_then(|(mut least, mut greatest)| Some((least.evaluate().ok()?, greatest.evaluate().ok()?)));
         let values = self.distinct.map(|distinct| distinct.values);
-        Part { data_type: self.data_type, null: self.null, values, bounds }
+        PartitionKeys { data_type: self.data_type, null: self.null, values, bounds }
     }
 }
 
 /// The values of one key in one partition.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PartitionKeys {
     data_type: Arrow,
     null: bool,
     /// The distinct values; `None` if they are too many.
@@ -245,11 +257,11 @@ pub(super) struct Part {
     bounds: Option<(ScalarValue, ScalarValue)>,
 }
 
-impl Part {
+impl PartitionKeys {
     /// Merges the values of several partitions.
-    pub fn together<'a>(mut parts: impl Iterator<Item = &'a Part>, nulls_meet: bool) -> Values {
-        let Some(first) = parts.next() else { return Values { null: false, others: Others::Any } };
-        let mut all = Collected::new(first.data_type.clone());
+    pub fn merge<'a>(mut parts: impl Iterator<Item = &'a PartitionKeys>, nulls_equal: bool) -> KeySet {
+        let Some(first) = parts.next() else { return KeySet { null: false, values: KeyValues::Any } };
+        let mut all = KeyAccumulator::new(first.data_type.clone());
         for part in std::iter::once(first).chain(parts) {
             all.null |= part.null;
             match (&part.values, &part.bounds) {
@@ -266,28 +278,28 @@ impl Part {
                 (None, None) => all.give_up(),
             }
         }
-        let whole = all.done();
-        let others = match (whole.values.as_deref().map(together), whole.bounds) {
-            (Some(Some(values)), _) => Others::OneOf(values),
+        let whole = all.finish();
+        let values = match (whole.values.as_deref().map(concat_values), whole.bounds) {
+            (Some(Some(values)), _) => KeyValues::OneOf(values),
             (_, Some((least, greatest))) if !least.is_null() && !greatest.is_null() => {
-                Others::Between(least, greatest)
+                KeyValues::Between(least, greatest)
             }
-            _ => Others::Any,
+            _ => KeyValues::Any,
         };
-        Values { null: whole.null && nulls_meet, others }
+        KeySet { null: whole.null && nulls_equal, values }
     }
 }
 
-fn together(values: &[ArrayRef]) -> Option<ArrayRef> {
+fn concat_values(values: &[ArrayRef]) -> Option<ArrayRef> {
     let values: Vec<&dyn Array> = values.iter().map(AsRef::as_ref).collect();
     concat(&values).ok()
 }
 
-impl Distinct {
+impl DistinctValues {
     /// Returns `None` for types without a row format.
-    fn new(data_type: &Arrow) -> Option<Distinct> {
+    fn new(data_type: &Arrow) -> Option<DistinctValues> {
         let converter = RowConverter::new(vec![SortField::new(data_type.clone())]).ok()?;
-        Some(Distinct {
+        Some(DistinctValues {
             converter,
             seen: HashSet::new(),
             values: vec![arrow::array::new_empty_array(data_type)],

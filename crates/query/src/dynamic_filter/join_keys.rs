@@ -12,52 +12,58 @@ use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, IsNullExpr, lit};
 
-use super::values::Part;
+use super::key_collector::PartitionKeys;
 
 /// The keys of a join's first side, complete once all of its rows have passed.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CollectedKeys {
     /// True if the join treats nulls as equal.
-    pub nulls_meet: bool,
+    pub nulls_equal: bool,
     keys: usize,
     /// The keys of each partition that passes, and the number of partitions that have ended.
-    parts: OnceLock<Vec<OnceLock<Vec<Part>>>>,
+    parts: OnceLock<Vec<OnceLock<Vec<PartitionKeys>>>>,
     ended: AtomicUsize,
-    known: OnceLock<Vec<Values>>,
+    known: OnceLock<Vec<KeySet>>,
 }
 
 /// The values of one key.
 #[derive(Debug)]
-pub(super) struct Values {
+pub(super) struct KeySet {
     pub null: bool,
-    pub others: Others,
+    pub values: KeyValues,
 }
 
 #[derive(Debug)]
-pub(super) enum Others {
+pub(super) enum KeyValues {
     OneOf(ArrayRef),
     Between(ScalarValue, ScalarValue),
     Any,
 }
 
-impl Said {
-    pub fn new(nulls_meet: bool, keys: usize) -> Said {
-        Said { nulls_meet, keys, parts: OnceLock::new(), ended: AtomicUsize::new(0), known: OnceLock::new() }
+impl CollectedKeys {
+    pub fn new(nulls_equal: bool, keys: usize) -> CollectedKeys {
+        CollectedKeys {
+            nulls_equal,
+            keys,
+            parts: OnceLock::new(),
+            ended: AtomicUsize::new(0),
+            known: OnceLock::new(),
+        }
     }
 
     /// Sets the number of partitions that will pass.
-    pub(super) fn expect(&self, parts: usize) {
+    pub(super) fn expect_partitions(&self, parts: usize) {
         self.parts.get_or_init(|| (0..parts).map(|_| OnceLock::new()).collect());
     }
 
     /// Records the keys of a partition whose rows have all passed.
-    pub(super) fn ended(&self, part: usize, had: Vec<Part>) {
+    pub(super) fn record_partition(&self, part: usize, keys: Vec<PartitionKeys>) {
         let Some(parts) = self.parts.get() else { return };
-        let is_first = parts.get(part).is_some_and(|place| place.set(had).is_ok());
+        let is_first = parts.get(part).is_some_and(|place| place.set(keys).is_ok());
         if is_first && self.ended.fetch_add(1, Ordering::AcqRel) + 1 == parts.len() {
             let of_key = |key: usize| {
                 let all = parts.iter().filter_map(|part| part.get()?.get(key));
-                Part::together(all, self.nulls_meet)
+                PartitionKeys::merge(all, self.nulls_equal)
             };
             let _ = self.known.set((0..self.keys).map(of_key).collect());
         }
@@ -66,16 +72,16 @@ impl Said {
 
 /// A filter that accepts rows with one of the values, as far as they are known. It may accept others too.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct JoinKeyFilter {
     /// The keys over the rows of the filter's holder, with their positions among the join's keys.
     keys: Vec<(usize, Arc<dyn PhysicalExpr>)>,
-    said: Arc<Said>,
+    collected: Arc<CollectedKeys>,
 }
 
-impl Told {
-    pub fn new(keys: Vec<Option<Arc<dyn PhysicalExpr>>>, said: Arc<Said>) -> Told {
+impl JoinKeyFilter {
+    pub fn new(keys: Vec<Option<Arc<dyn PhysicalExpr>>>, collected: Arc<CollectedKeys>) -> JoinKeyFilter {
         let keys = keys.into_iter().enumerate().filter_map(|(at, key)| Some((at, key?))).collect();
-        Told { keys, said }
+        JoinKeyFilter { keys, collected }
     }
 
     /// Returns the names of the columns that the keys read.
@@ -86,8 +92,8 @@ impl Told {
         self.keys.iter().flat_map(columns).map(|column: Column| column.name().to_owned())
     }
 
-    fn now(&self) -> Result<Arc<dyn PhysicalExpr>> {
-        let Some(known) = self.said.known.get() else { return Ok(lit(true)) };
+    fn current_test(&self) -> Result<Arc<dyn PhysicalExpr>> {
+        let Some(known) = self.collected.known.get() else { return Ok(lit(true)) };
         let mut all: Option<Arc<dyn PhysicalExpr>> = None;
         for (at, key) in &self.keys {
             let Some(values) = known.get(*at) else { continue };
@@ -101,22 +107,22 @@ impl Told {
     }
 }
 
-impl Values {
+impl KeySet {
     /// Returns the condition on `key`; `None` if the values do not restrict it.
     fn test(&self, key: &Arc<dyn PhysicalExpr>) -> Result<Option<Arc<dyn PhysicalExpr>>> {
-        let others = match &self.others {
-            Others::Any => return Ok(None),
-            Others::OneOf(values) if values.is_empty() => lit(false),
-            Others::OneOf(values) => {
+        let values = match &self.values {
+            KeyValues::Any => return Ok(None),
+            KeyValues::OneOf(values) if values.is_empty() => lit(false),
+            KeyValues::OneOf(values) => {
                 Arc::new(InListExpr::try_new_from_array(key.clone(), values.clone(), false)?)
             }
-            Others::Between(least, greatest) => {
+            KeyValues::Between(least, greatest) => {
                 let least = binary(key.clone(), Operator::GtEq, lit(least.clone()));
                 binary(least, Operator::And, binary(key.clone(), Operator::LtEq, lit(greatest.clone())))
             }
         };
         let null = || Arc::new(IsNullExpr::new(key.clone()));
-        Ok(Some(if self.null { binary(others, Operator::Or, null()) } else { others }))
+        Ok(Some(if self.null { binary(values, Operator::Or, null()) } else { values }))
     }
 }
 
@@ -124,29 +130,29 @@ fn binary(left: Arc<dyn PhysicalExpr>, op: Operator, right: Arc<dyn PhysicalExpr
     Arc::new(BinaryExpr::new(left, op, right))
 }
 
-impl PartialEq for Told {
+impl PartialEq for JoinKeyFilter {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.said, &other.said) && self.keys == other.keys
+        Arc::ptr_eq(&self.collected, &other.collected) && self.keys == other.keys
     }
 }
 
-impl Eq for Told {}
+impl Eq for JoinKeyFilter {}
 
-impl Hash for Told {
+impl Hash for JoinKeyFilter {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.said).hash(state);
+        Arc::as_ptr(&self.collected).hash(state);
         self.keys.hash(state);
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for JoinKeyFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys: Vec<String> = self.keys.iter().map(|(_, key)| key.to_string()).collect();
         write!(f, "told of {}", keys.join(", "))
     }
 }
 
-impl PhysicalExpr for Told {
+impl PhysicalExpr for JoinKeyFilter {
     fn as_any(&self) -> &dyn std::any::Any {
         self
     }
@@ -160,7 +166,7 @@ impl PhysicalExpr for Told {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        self.now()?.evaluate(batch)
+        self.current_test()?.evaluate(batch)
     }
 
     fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
@@ -172,7 +178,7 @@ impl PhysicalExpr for Told {
         children: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         let keys = self.keys.iter().map(|(at, _)| *at).zip(children).collect();
-        Ok(Arc::new(Told { keys, said: self.said.clone() }))
+        Ok(Arc::new(JoinKeyFilter { keys, collected: self.collected.clone() }))
     }
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -180,10 +186,10 @@ impl PhysicalExpr for Told {
     }
 
     fn snapshot(&self) -> Result<Option<Arc<dyn PhysicalExpr>>> {
-        self.now().map(Some)
+        self.current_test().map(Some)
     }
 
     fn snapshot_generation(&self) -> u64 {
-        1 + u64::from(self.said.known.get().is_some())
+        1 + u64::from(self.collected.known.get().is_some())
     }
 }

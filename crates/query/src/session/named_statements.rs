@@ -17,23 +17,23 @@ use sql::parse;
 use sql::sql_type;
 use types::{Error, Kind, Principal, Result, Value, name};
 
-use super::folded;
+use super::fold_case;
 use crate::answer::Answer;
 use crate::deadline::Deadline;
 use crate::execute::LONG_TEXT_BYTES;
 use crate::options::Limits;
 use crate::prepared::Prepared;
-use crate::sql::Sql;
+use crate::statements::Sql;
 
 /// Prepared statements of one session.
-const KEPT_MAX: usize = 256;
+const STATEMENTS_MAX: usize = 256;
 
 /// The prepared statements of a session, by name.
 #[derive(Debug, Default)]
-pub(super) struct Statements(BTreeMap<String, Kept>);
+pub(super) struct NamedStatements(BTreeMap<String, NamedStatement>);
 
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct NamedStatement {
     pub prepared: Prepared,
     /// The types of the first parameters that PREPARE declares, as they are written.
     types: Vec<datafusion::sql::sqlparser::ast::DataType>,
@@ -41,7 +41,7 @@ pub(super) struct Kept {
 
 /// A parsed PREPARE, EXECUTE or DEALLOCATE.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum PreparedCommand {
     Prepare {
         name: String,
         text: String,
@@ -61,16 +61,17 @@ pub(super) fn is_word(word: &str) -> bool {
 }
 
 /// Parses on a thread with a large stack. A short text does not wait for heavy statements.
-pub(super) async fn asked(sql: &Sql, text: &str) -> Result<Asked> {
+pub(super) async fn parse_command(sql: &Sql, text: &str) -> Result<PreparedCommand> {
     let (bytes_max, is_short, text) = (sql.text_bytes_max(), text.len() <= LONG_TEXT_BYTES, text.to_owned());
-    let read = move || read(&text, bytes_max);
-    match is_short {
-        true => sql.brief(sql.deadline(), read).await,
-        false => sql.blocking(Deadline::after(sql.deadline()), read).await,
+    let read = move || parse(&text, bytes_max);
+    if is_short {
+        sql.run_brief(sql.deadline(), read).await
+    } else {
+        sql.blocking(Deadline::after(sql.deadline()), read).await
     }
 }
 
-fn read(text: &str, bytes_max: usize) -> Result<Asked> {
+fn parse(text: &str, bytes_max: usize) -> Result<PreparedCommand> {
     Ok(match parse::statement(text, bytes_max)? {
         Statement::Prepare { name, data_types, statement } => {
             let is_kept = matches!(
@@ -85,7 +86,7 @@ fn read(text: &str, bytes_max: usize) -> Result<Asked> {
             let own = parse::prepared(text)
                 .ok_or_else(|| Error::internal("a PREPARE whose statement does not begin"))?;
             data_types.iter().try_for_each(|data_type| sql_type::from_sql(data_type).map(drop))?;
-            Asked::Prepare { name: folded(&name), text: own.to_owned(), types: data_types }
+            PreparedCommand::Prepare { name: fold_case(&name), text: own.to_owned(), types: data_types }
         }
         Statement::Execute {
             name: Some(called),
@@ -97,9 +98,9 @@ fn read(text: &str, bytes_max: usize) -> Result<Asked> {
             default,
             ..
         } if into.is_empty() && using.is_empty() && !output && !default => {
-            let name = single(&called)?;
+            let name = statement_name(&called)?;
             parameters.iter().try_for_each(refuse_query)?;
-            Asked::Execute { name, values: parameters }
+            PreparedCommand::Execute { name, values: parameters }
         }
         Statement::Execute { .. } => {
             return Err(Error::invalid("EXECUTE names a prepared statement and its values")
@@ -107,17 +108,17 @@ fn read(text: &str, bytes_max: usize) -> Result<Asked> {
         }
         Statement::Deallocate { name, .. } => {
             let all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
-            Asked::Deallocate((!all).then(|| folded(&name)))
+            PreparedCommand::Deallocate((!all).then(|| fold_case(&name)))
         }
         _ => return Err(Error::invalid("PREPARE, EXECUTE or DEALLOCATE is expected")),
     })
 }
 
-fn single(called: &ObjectName) -> Result<String> {
+fn statement_name(called: &ObjectName) -> Result<String> {
     match called.0.as_slice() {
-        [ObjectNamePart::Identifier(ident)] => Ok(folded(ident)),
+        [ObjectNamePart::Identifier(ident)] => Ok(fold_case(ident)),
         _ => Err(Error::invalid(format!(
-            "`{}` is no name of a prepared statement",
+            "`{}` is not the name of a prepared statement",
             name::printable(&called.to_string())
         ))),
     }
@@ -133,13 +134,13 @@ fn refuse_query(value: &Expr) -> Result<()> {
         }
     }
     match value.visit(&mut Look) {
-        ControlFlow::Break(()) => Err(Error::invalid("a value of EXECUTE is no query")
+        ControlFlow::Break(()) => Err(Error::invalid("a value of EXECUTE cannot be a query")
             .hint("select it first and give it as a value, or write the query into the prepared statement")),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
-impl Statements {
+impl NamedStatements {
     /// Returns [`Kind::Exists`] if the name is taken, and [`Kind::TooLarge`] if the session has too many.
     pub fn check_free(&self, name: &str) -> Result<()> {
         if self.0.contains_key(name) {
@@ -149,30 +150,30 @@ impl Statements {
             )
             .hint("DEALLOCATE it, or take another name"));
         }
-        if self.0.len() >= KEPT_MAX {
-            let what = format!("a session keeps at most {KEPT_MAX} prepared statements");
+        if self.0.len() >= STATEMENTS_MAX {
+            let what = format!("a session keeps at most {STATEMENTS_MAX} prepared statements");
             return Err(Error::new(Kind::TooLarge, what).hint("DEALLOCATE those that are not needed"));
         }
         Ok(())
     }
 
-    pub fn keep(
+    pub fn insert(
         &mut self,
         name: String,
         prepared: Prepared,
         types: Vec<datafusion::sql::sqlparser::ast::DataType>,
     ) {
-        self.0.insert(name, Kept { prepared, types });
+        self.0.insert(name, NamedStatement { prepared, types });
     }
 
     /// Returns [`Kind::NotFound`] if there is no statement of this name.
-    pub fn get(&self, name: &str) -> Result<Kept> {
-        self.0.get(name).cloned().ok_or_else(|| none(name))
+    pub fn get(&self, name: &str) -> Result<NamedStatement> {
+        self.0.get(name).cloned().ok_or_else(|| not_found(name))
     }
 
-    pub fn forget(&mut self, name: Option<&str>) -> Result<()> {
+    pub fn remove(&mut self, name: Option<&str>) -> Result<()> {
         match name {
-            Some(name) => self.0.remove(name).map(drop).ok_or_else(|| none(name)),
+            Some(name) => self.0.remove(name).map(drop).ok_or_else(|| not_found(name)),
             None => {
                 self.0.clear();
                 Ok(())
@@ -181,12 +182,12 @@ impl Statements {
     }
 }
 
-fn none(name: &str) -> Error {
+fn not_found(name: &str) -> Error {
     Error::not_found(format!("there is no prepared statement `{}`", name::printable(name)))
         .hint("PREPARE it in this session first")
 }
 
-impl Kept {
+impl NamedStatement {
     /// Evaluates the values of an EXECUTE, and casts them to the declared types. `params` are the parameters of EXECUTE itself.
     pub async fn values(
         &self,
@@ -237,7 +238,9 @@ fn value(array: &ArrayRef, field: &arrow::datatypes::Field) -> Result<Value> {
     // A decimal alone has no declared scale; a text is converted to the parameter's type.
     if matches!(array.data_type(), Arrow::Decimal128(..) | Arrow::Decimal256(..)) {
         let text = array_value_to_string(array, 0);
-        return text.map(Value::String).map_err(|e| Error::internal(format!("a number is no text: {e}")));
+        return text
+            .map(Value::String)
+            .map_err(|e| Error::internal(format!("a number cannot be written as text: {e}")));
     }
     let data_type = sql_type::from_arrow(field)?;
     Ok(Value::from_array(array, &data_type, 0))

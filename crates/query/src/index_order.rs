@@ -8,9 +8,9 @@ use std::ops::Bound;
 use index::column::{ColumnCondition, EntryRange, Index};
 use types::{ColumnId, DataType, Result, RowId, TableDef, Value};
 
-use crate::by_index::{self, FEW, Found, ROWS_FOR_ONE, covers, equal_to, is_zero};
+use crate::index_lookup::{self, CHEAP_LOOKUPS, IndexedRows, ROWS_FOR_ONE, covers, is_zero, single_values};
 use crate::provider::Table;
-use crate::prune::Test;
+use crate::prune::ColumnTest;
 
 /// Rows that may be examined to find the few that are wanted, those that the filter refuses included.
 const LOOKED_AT_MAX: usize = 4_096;
@@ -19,30 +19,30 @@ const CHUNK_ROWS_MAX: usize = 512;
 
 /// A column of a sort order.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct By {
+pub(crate) struct SortColumn {
     pub column: ColumnId,
     pub descending: bool,
     pub nulls_first: bool,
 }
 
 /// Returns those of the given rows that are live and pass the filter, in any order.
-pub(crate) type Keep<'a> = &'a mut dyn FnMut(Vec<RowId>) -> Result<Vec<RowId>>;
+pub(crate) type FilterRows<'a> = &'a mut dyn FnMut(Vec<RowId>) -> Result<Vec<RowId>>;
 
 /// Returns the number of rows up to which a lookup is faster than a scan.
-pub(crate) fn rows_max(table: &Table) -> usize {
-    usize::try_from((table.snapshot.rows() / ROWS_FOR_ONE).max(FEW)).unwrap_or(usize::MAX)
+pub(crate) fn lookup_rows_max(table: &Table) -> usize {
+    usize::try_from((table.snapshot.rows() / ROWS_FOR_ONE).max(CHEAP_LOOKUPS)).unwrap_or(usize::MAX)
 }
 
 /// Finds at least the first `count` rows, in `order`, of those that pass `tests` and that `keep` returns. `None` if no index is
 /// in this order, or if many rows would have to be examined.
-pub(crate) fn first(
+pub(crate) fn first_rows(
     table: &Table,
-    tests: &[Test],
-    order: &[By],
+    tests: &[ColumnTest],
+    order: &[SortColumn],
     count: usize,
-    keep: Keep<'_>,
-) -> Option<Found> {
-    if count == 0 || count > rows_max(table) {
+    keep: FilterRows<'_>,
+) -> Option<IndexedRows> {
+    if count == 0 || count > lookup_rows_max(table) {
         return None;
     }
     let snapshot = &table.snapshot;
@@ -51,16 +51,16 @@ pub(crate) fn first(
     let ways = def.indexes.iter().filter(|declared| declared.kind == index::column::KIND);
     let ways = ways.filter_map(|declared| {
         let index = indexes.of(def, declared).filter(|index| covers(snapshot, index))?;
-        Some((Way::of(index, def, tests, order).ok()??, declared, index))
+        Some((IndexWalk::of(index, def, tests, order).ok()??, declared, index))
     });
     let (way, declared, index) = ways.max_by_key(|(way, ..)| (way.known, way.ordered))?;
     // A damaged index is ignored.
-    let rows = way.first(index, count, rows_max(table).max(LOOKED_AT_MAX), keep).ok()??;
-    Some(Found { name: declared.name.clone(), rows, reached: index.reached() })
+    let rows = way.first(index, count, lookup_rows_max(table).max(LOOKED_AT_MAX), keep).ok()??;
+    Some(IndexedRows { name: declared.name.clone(), rows, reached: index.reached() })
 }
 
 /// A walk over an index in a sort order.
-struct Way {
+struct IndexWalk {
     /// The ranges to walk, one after the other.
     ranges: Vec<EntryRange>,
     descending: bool,
@@ -71,10 +71,16 @@ struct Way {
     more: bool,
 }
 
-impl Way {
-    fn of(index: &Index, def: &TableDef, tests: &[Test], order: &[By]) -> Result<Option<Way>> {
+impl IndexWalk {
+    fn of(
+        index: &Index,
+        def: &TableDef,
+        tests: &[ColumnTest],
+        order: &[SortColumn],
+    ) -> Result<Option<IndexWalk>> {
         let columns = index.columns();
-        let mut order: Vec<&By> = order.iter().filter(|by| constant(tests, by.column).is_none()).collect();
+        let mut order: Vec<&SortColumn> =
+            order.iter().filter(|by| constant(tests, by.column).is_none()).collect();
         let Some(first) = order.first().copied() else { return Ok(None) };
         let mut equal = Vec::new();
         let mut ids = columns.ids().peekable();
@@ -83,8 +89,8 @@ impl Way {
             ids.next();
         }
         let is_null_free = |id: ColumnId| def.schema.column(id).is_some_and(|column| !column.nullable);
-        let is_natural = |by: &By| is_null_free(by.column) || by.nulls_first == by.descending;
-        let fits = |by: &By, id: ColumnId| {
+        let is_natural = |by: &SortColumn| is_null_free(by.column) || by.nulls_first == by.descending;
+        let fits = |by: &SortColumn, id: ColumnId| {
             by.column == id && by.descending == first.descending && (by == first || is_natural(by))
         };
         let ordered = order.iter().zip(ids).take_while(|(by, id)| fits(by, *id)).count();
@@ -104,7 +110,7 @@ impl Way {
             let nulls = columns.range(&known, ColumnCondition::Any)?;
             if first.nulls_first { vec![nulls, values] } else { vec![values, nulls] }
         };
-        if let Some(wanted) = by_index::ranges(columns, tests)? {
+        if let Some(wanted) = index_lookup::ranges(columns, tests)? {
             let within = |range: &EntryRange| {
                 let mut within = EntryRange::intersection(std::slice::from_ref(range), &wanted);
                 if first.descending {
@@ -115,7 +121,7 @@ impl Way {
             ranges = ranges.iter().flat_map(within).collect();
         }
         let known = equal.len();
-        Ok(Some(Way { ranges, descending: first.descending, known, ordered, more: !more.is_empty() }))
+        Ok(Some(IndexWalk { ranges, descending: first.descending, known, ordered, more: !more.is_empty() }))
     }
 
     fn first(
@@ -123,7 +129,7 @@ impl Way {
         index: &Index,
         count: usize,
         looked_at_max: usize,
-        keep: Keep<'_>,
+        keep: FilterRows<'_>,
     ) -> Result<Option<Vec<RowId>>> {
         let columns = self.known + self.ordered;
         let (mut kept, mut pending, mut looked_at) = (Vec::new(), Vec::new(), 0);
@@ -168,7 +174,7 @@ impl Way {
 
 /// Returns true if an index sorts the floats of an order's first column like SQL does. An index sorts them by their bits: `-0`
 /// comes before `0`, which matters if more columns follow, and a negative NaN, which old tables may contain, before all numbers.
-fn is_in_order(index: &Index, def: &TableDef, equal: &[Value], order: &[&By]) -> Result<bool> {
+fn is_in_order(index: &Index, def: &TableDef, equal: &[Value], order: &[&SortColumn]) -> Result<bool> {
     let Some(first) = order.first().filter(|first| is_float(def, first.column)) else { return Ok(true) };
     let is_single = def.schema.column(first.column).is_some_and(|c| c.data_type == DataType::Float32);
     let float = |v: f64| if is_single { Value::Float32(v as f32) } else { Value::Float64(v) };
@@ -191,8 +197,8 @@ fn is_float(def: &TableDef, id: ColumnId) -> bool {
 }
 
 /// Returns the only value, null included, that a column can have.
-fn constant(tests: &[Test], wanted: ColumnId) -> Option<Value> {
-    match equal_to(tests, wanted)?.as_slice() {
+fn constant(tests: &[ColumnTest], wanted: ColumnId) -> Option<Value> {
+    match single_values(tests, wanted)?.as_slice() {
         [value] if !is_zero(value) => Some(value.clone()),
         _ => None,
     }
@@ -202,11 +208,11 @@ fn constant(tests: &[Test], wanted: ColumnId) -> Option<Value> {
 /// filter's columns: it must treat rows with equal values in them alike.
 pub(crate) fn distinct(
     table: &Table,
-    tests: &[Test],
+    tests: &[ColumnTest],
     columns: &[ColumnId],
     filtered: &[ColumnId],
-    keep: Keep<'_>,
-) -> Option<Found> {
+    keep: FilterRows<'_>,
+) -> Option<IndexedRows> {
     let snapshot = &table.snapshot;
     let indexes = table.indexes.as_ref()?;
     let def = snapshot.def();
@@ -220,17 +226,18 @@ pub(crate) fn distinct(
         (all && first > 0).then_some((first, declared, index))
     });
     let (first, declared, index) = ways.min_by_key(|(first, ..)| *first)?;
-    let ranges = by_index::ranges(index.columns(), tests).ok()?.unwrap_or_else(|| vec![EntryRange::all()]);
-    let rows = one_of_each(index, first, ranges, rows_max(table), keep).ok()??;
-    Some(Found { name: declared.name.clone(), rows, reached: index.reached() })
+    let ranges =
+        index_lookup::ranges(index.columns(), tests).ok()?.unwrap_or_else(|| vec![EntryRange::all()]);
+    let rows = one_row_per_value(index, first, ranges, lookup_rows_max(table), keep).ok()??;
+    Some(IndexedRows { name: declared.name.clone(), rows, reached: index.reached() })
 }
 
-fn one_of_each(
+fn one_row_per_value(
     index: &Index,
     columns: usize,
     ranges: Vec<EntryRange>,
     rows_max: usize,
-    keep: Keep<'_>,
+    keep: FilterRows<'_>,
 ) -> Result<Option<Vec<RowId>>> {
     let (mut kept, mut looked_at) = (Vec::new(), 0);
     for range in ranges {

@@ -6,11 +6,11 @@ use datafusion::logical_expr::Operator;
 use table::{Projection, Snapshot};
 use types::{DataType, Error, Result, Value, key};
 
-use super::{Direct, Operand};
+use super::{Operand, PointLookup};
 
 /// A lookup by the whole key; see the module.
 #[derive(Debug)]
-pub(crate) struct ByKey {
+pub(crate) struct KeyLookup {
     /// The parameter of each key column, by its index from 0.
     params: Vec<usize>,
     types: Vec<DataType>,
@@ -18,9 +18,9 @@ pub(crate) struct ByKey {
     schema: SchemaRef,
 }
 
-impl Direct {
+impl PointLookup {
     /// Returns the lookup by key, if the conditions are exactly one equality with a parameter for each key column.
-    pub fn by_key(&self, table: &Snapshot) -> Option<ByKey> {
+    pub fn key_lookup(&self, table: &Snapshot) -> Option<KeyLookup> {
         let def = table.def();
         if !def.is_keyed() || self.terms.len() != def.primary_key.len() || self.limit == 0 {
             return None;
@@ -37,7 +37,7 @@ impl Direct {
             return None;
         }
         let columns: Vec<_> = self.projection.columns().take(self.schema.fields().len()).collect();
-        Some(ByKey {
+        Some(KeyLookup {
             params,
             types,
             projection: table.projection(&columns).ok()?,
@@ -46,7 +46,7 @@ impl Direct {
     }
 }
 
-impl ByKey {
+impl KeyLookup {
     /// Returns the row, in a batch of at most one; `None` if a value is not of its key column's type and must be converted first.
     pub fn run(&self, table: &Snapshot, values: &[Value]) -> Result<Option<RecordBatch>> {
         let mut key = Vec::with_capacity(32);

@@ -14,27 +14,27 @@ use crate::not_yet;
 
 /// Returns an error for the first such clause in the statement, at any depth.
 pub(super) fn refuse(statement: &Statement) -> Result<()> {
-    match statement.visit(&mut Refuse) {
+    match statement.visit(&mut RefuseUnsupported) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
-struct Refuse;
+struct RefuseUnsupported;
 
-impl Visitor for Refuse {
+impl Visitor for RefuseUnsupported {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
-        done(self::query(query))
+        to_control_flow(self::query(query))
     }
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Error> {
-        done(table(factor))
+        to_control_flow(table(factor))
     }
 }
 
-fn done(result: Result<()>) -> ControlFlow<Error> {
+fn to_control_flow(result: Result<()>) -> ControlFlow<Error> {
     match result {
         Ok(()) => ControlFlow::Continue(()),
         Err(error) => ControlFlow::Break(error),
@@ -89,7 +89,7 @@ fn query(query: &Query) -> Result<()> {
 fn definitions(with: &With) -> Result<()> {
     for cte in &with.cte_tables {
         if cte.from.is_some() {
-            return Err(not_yet("FROM behind a query in WITH"));
+            return Err(not_yet("FROM after a query in WITH"));
         }
         // Only the UNION's two parts are read of a recursive query.
         let is_union =
@@ -174,8 +174,8 @@ fn select(select: &Select) -> Result<()> {
         return Err(not_yet(&modifier.to_string()).hint("write GROUP BY ROLLUP (…) or GROUPING SETS (…)"));
     }
     first_of(&[
-        (select_modifiers.is_some(), "a word of MySQL behind SELECT"),
-        (exclude.is_some(), "EXCLUDE behind the columns"),
+        (select_modifiers.is_some(), "a modifier of MySQL after SELECT"),
+        (exclude.is_some(), "EXCLUDE after the columns"),
         (!lateral_views.is_empty(), "LATERAL VIEW"),
         (prewhere.is_some(), "PREWHERE"),
         (!cluster_by.is_empty(), "CLUSTER BY"),
@@ -202,18 +202,18 @@ fn table(factor: &TableFactor) -> Result<()> {
             columns(alias)?;
             sampled(sample.is_some())?;
             if !with_hints.is_empty() {
-                return Err(not_yet("WITH behind a table").hint("leave it out: who reads takes no locks"));
+                return Err(not_yet("WITH after a table").hint("leave it out: reads take no locks"));
             }
             if *with_ordinality {
                 return Err(not_yet("WITH ORDINALITY").hint("row_number() OVER (ORDER BY …) numbers rows"));
             }
             if !index_hints.is_empty() {
-                return Err(not_yet("an index behind a table").hint("EXPLAIN shows which one is read"));
+                return Err(not_yet("an index after a table").hint("EXPLAIN shows which one is read"));
             }
             first_of(&[
                 (args.as_ref().is_some_and(|args| args.settings.is_some()), "SETTINGS"),
                 (!partitions.is_empty(), "PARTITION"),
-                (json_path.is_some(), "a path behind a table"),
+                (json_path.is_some(), "a path after a table"),
             ])
         }
         TableFactor::Derived { lateral: _, subquery: _, alias, sample } => {
@@ -230,9 +230,10 @@ fn table(factor: &TableFactor) -> Result<()> {
 }
 
 fn sampled(is_sampled: bool) -> Result<()> {
-    match is_sampled {
-        true => Err(not_yet("TABLESAMPLE").hint("`WHERE random() < 0.01` keeps about every hundredth row")),
-        false => Ok(()),
+    if is_sampled {
+        Err(not_yet("TABLESAMPLE").hint("`WHERE random() < 0.01` keeps about every hundredth row"))
+    } else {
+        Ok(())
     }
 }
 
@@ -240,7 +241,7 @@ fn sampled(is_sampled: bool) -> Result<()> {
 fn columns(alias: &Option<TableAlias>) -> Result<()> {
     let typed = alias.iter().flat_map(|alias| &alias.columns).find(|column| column.data_type.is_some());
     match typed {
-        Some(column) => Err(not_yet("a type behind the name of a column in FROM")
+        Some(column) => Err(not_yet("a type after the name of a column in FROM")
             .hint(format!("name it only, and CAST it in the SELECT: `{}`", column.name))),
         None => Ok(()),
     }

@@ -2,8 +2,8 @@
 
 use testkit::Rng;
 
-use crate::advice::{analyzed, figure};
 use crate::database::{Database, open};
+use crate::index_advice::{analyzed, figure};
 use crate::indexes::{COLUMNS, INDEXES, NAMES, condition, insert, one_of, value};
 
 fn plan(database: &Database, text: &str) -> String {

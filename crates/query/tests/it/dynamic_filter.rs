@@ -3,8 +3,8 @@
 
 use testkit::Rng;
 
-use crate::advice::{analyzed, figure};
 use crate::database::{Database, open};
+use crate::index_advice::{analyzed, figure};
 use crate::indexes::{COLUMNS, INDEXES, NAMES, condition, insert};
 
 /// Columns that are compared as one type, though they may have two.

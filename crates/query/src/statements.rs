@@ -1,8 +1,8 @@
 //! The entry point of SQL: admits statements to threads and memory, runs them, and answers.
 
 mod jobs;
-mod lanes;
-mod statement;
+mod runtimes;
+mod task;
 #[cfg(test)]
 mod tests;
 
@@ -25,29 +25,30 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use types::{Error, Kind, Principal, Result, Scope, Value};
 
-use crate::answer::{Answer, Rows};
-use crate::deadline::{Deadline, Phase};
-use crate::direct::Caller;
+use crate::answer::{Answer, AnswerRows};
+use crate::deadline::{CommitPhase, Deadline};
 use crate::files;
-use crate::memory::Pool;
+use crate::memory::SharedMemoryPool;
 use crate::options::{Limits, Options};
 use crate::planner::Planner;
-use crate::prepared::{Inferred, Lookup};
-use crate::watchdog::{GRACE, Reply, Watchdog, Why};
+use crate::point_lookup::Caller;
+use crate::prepared::{InferredTypes, PreparedLookup};
+use crate::watchdog::{EndReason, GRACE, Reply, Watchdog};
 
-use lanes::{Lanes, Runtimes};
-use statement::Job;
+use runtimes::{RuntimeHandles, Runtimes};
+use task::StatementTask;
 
 /// Prefix of the directories that DataFusion makes for spill files.
 const SPILL_PREFIX: &str = "datafusion-";
 /// Bytes of the longest text of a light statement.
 const LIGHT_TEXT_BYTES: usize = 1 << 10;
 /// Light statements that run or are being read. A further one goes among the heavy ones, whose queue is bounded too.
-const LIGHT_PLACES: usize = 256;
+const LIGHT_SLOTS: usize = 256;
 /// Statements that wait to be planned: each takes a millisecond or so.
 const SHORT_WAITING_MAX: usize = 1_024;
-/// Divisor of the heavy statements' memory for sorts, joins and groupings that gives the light statements' own. Heavy statements
-/// cannot delay light ones by what they hold. It comes in addition: a sort that spills in a small pool needs all of that pool.
+/// Divisor of the memory setting that gives the light statements' own memory for sorts, joins and groupings. Heavy statements
+/// cannot use it, so they do not delay light ones. It comes in addition to theirs: a sort that spills in a small pool needs all
+/// of that pool.
 const LIGHT_SHARE: usize = 8;
 
 /// SQL over an engine. Cheap to clone; all clones share threads, memory and limits.
@@ -66,13 +67,13 @@ struct Shared {
     closed: Arc<AtomicBool>,
     planner: Planner,
     options: Options,
-    lanes: Lanes,
-    light_places: Arc<Semaphore>,
+    runtimes: RuntimeHandles,
+    light_slots: Arc<Semaphore>,
     /// Queues of the statements that are parsed and planned: those with a short text, and the others.
-    planning_short: Queue,
-    planning: Queue,
+    planning_short: AdmissionQueue,
+    planning: AdmissionQueue,
     /// Queue of the heavy statements that execute.
-    executing: Queue,
+    executing: AdmissionQueue,
     running: Arc<AtomicUsize>,
     started: AtomicU64,
     direct: AtomicU64,
@@ -105,7 +106,7 @@ pub struct Status {
 }
 
 /// One statement as it comes in.
-struct Asked<'a> {
+struct StatementRequest<'a> {
     principal: Principal,
     /// The view to read, which makes the statement read-only unless `transaction` is set; `None`: the newest view of the
     /// principal.
@@ -119,12 +120,12 @@ struct Asked<'a> {
     params: Vec<Value>,
     limits: Limits,
     /// The longest deadline, if it is not that of all statements.
-    longest: Option<Duration>,
+    deadline_max: Option<Duration>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> StatementRequest<'a> {
     fn of(principal: &Principal, text: &'a str, params: Vec<Value>, limits: Limits) -> Self {
-        Asked {
+        StatementRequest {
             principal: principal.clone(),
             view: None,
             transaction: None,
@@ -133,7 +134,7 @@ impl<'a> Asked<'a> {
             is_planned: false,
             params,
             limits,
-            longest: None,
+            deadline_max: None,
         }
     }
 }
@@ -144,7 +145,7 @@ impl Sql {
         prepare_spill_dir(&options.spill_dir)?;
         let pool = |bytes_max| {
             let consumers = std::num::NonZeroUsize::new(3).expect("3 is not 0");
-            Arc::new(TrackConsumersPool::new(Pool::new(bytes_max), consumers))
+            Arc::new(TrackConsumersPool::new(SharedMemoryPool::new(bytes_max), consumers))
         };
         let disk = DiskManagerBuilder::default()
             .with_mode(DiskManagerMode::Directories(vec![options.spill_dir.clone()]))
@@ -166,11 +167,11 @@ impl Sql {
             planner: Planner::new(engine.clone(), &options, light, heavy),
             engine,
             closed: closed.clone(),
-            lanes: runtimes.lanes(),
-            light_places: Arc::new(Semaphore::new(LIGHT_PLACES)),
-            planning_short: Queue::new(options.threads, SHORT_WAITING_MAX),
-            planning: Queue::new(options.threads, options.waiting_max),
-            executing: Queue::new(options.concurrent_max, options.waiting_max),
+            runtimes: runtimes.handles(),
+            light_slots: Arc::new(Semaphore::new(LIGHT_SLOTS)),
+            planning_short: AdmissionQueue::new(options.threads, SHORT_WAITING_MAX),
+            planning: AdmissionQueue::new(options.threads, options.waiting_max),
+            executing: AdmissionQueue::new(options.concurrent_max, options.waiting_max),
             options,
             running: Arc::default(),
             started: AtomicU64::new(0),
@@ -198,12 +199,12 @@ impl Sql {
         params: Vec<Value>,
         limits: Limits,
     ) -> Result<Answer> {
-        self.start(Asked::of(principal, text, params, limits)).await
+        self.start(StatementRequest::of(principal, text, params, limits)).await
     }
 
     /// Parses a COPY statement; returns `None` for any other statement.
-    pub fn copy_of(&self, text: &str) -> Result<Option<files::Copy>> {
-        files::copy(text, self.text_bytes_max())
+    pub fn parse_copy(&self, text: &str) -> Result<Option<files::Copy>> {
+        files::parse_copy(text, self.text_bytes_max())
     }
 
     /// Runs the query of a COPY … TO. It returns any number of rows unless `limits` bound them, and has
@@ -214,13 +215,13 @@ impl Sql {
         view: Option<View>,
         query: &str,
         limits: Limits,
-    ) -> Result<Rows> {
+    ) -> Result<AnswerRows> {
         let options = &self.0.shared.options;
-        let longest = Some(options.copy_deadline.max(options.deadline));
+        let deadline_max = Some(options.copy_deadline.max(options.deadline));
         let limits = Limits { rows_max: Some(limits.rows_max.unwrap_or(u64::MAX)), ..limits };
-        let principal = if view.is_some() { &nobody() } else { principal };
-        let asked = Asked::of(principal, query, Vec::new(), limits);
-        match self.start(Asked { view, longest, ..asked }).await? {
+        let principal = if view.is_some() { &read_only_principal() } else { principal };
+        let request = StatementRequest::of(principal, query, Vec::new(), limits);
+        match self.start(StatementRequest { view, deadline_max, ..request }).await? {
             Answer::Rows(rows) => Ok(rows),
             Answer::Done(_) => Err(files::no_rows()),
         }
@@ -232,23 +233,32 @@ impl Sql {
     }
 
     /// Answers a text on the calling thread if it was run before and is a point lookup: for a thread that would otherwise wait
-    /// for another one. `None` for every other text: call [`Sql::run_planned`] then.
-    pub fn lookup_here(&self, principal: &Principal, text: &str, params: &[Value]) -> Result<Option<Rows>> {
+    /// for another one. `None` for every other text: call [`Sql::run_without_lookup`] then.
+    pub fn try_lookup(
+        &self,
+        principal: &Principal,
+        text: &str,
+        params: &[Value],
+    ) -> Result<Option<AnswerRows>> {
         if self.0.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
-        self.0.shared.direct(principal, None, text, params, &Limits::default(), Caller::Waiting)
+        self.0.shared.point_lookup(principal, None, text, params, &Limits::default(), Caller::Waiting)
     }
 
-    /// Runs a statement that [`Sql::lookup_here`] did not answer; does not try the lookup again.
-    pub async fn run_planned(
+    /// Runs a statement that [`Sql::try_lookup`] did not answer; does not try the lookup again.
+    pub async fn run_without_lookup(
         &self,
         principal: &Principal,
         text: &str,
         params: Vec<Value>,
         limits: Limits,
     ) -> Result<Answer> {
-        self.start(Asked { is_planned: true, ..Asked::of(principal, text, params, limits) }).await
+        self.start(StatementRequest {
+            is_planned: true,
+            ..StatementRequest::of(principal, text, params, limits)
+        })
+        .await
     }
 
     /// Runs a statement whose text was parsed before.
@@ -260,7 +270,11 @@ impl Sql {
         params: Vec<Value>,
         limits: Limits,
     ) -> Result<Answer> {
-        self.start(Asked { parsed: Some(parsed), ..Asked::of(principal, text, params, limits) }).await
+        self.start(StatementRequest {
+            parsed: Some(parsed),
+            ..StatementRequest::of(principal, text, params, limits)
+        })
+        .await
     }
 
     /// Opens a transaction for [`Sql::run_in`].
@@ -280,8 +294,8 @@ impl Sql {
         params: Vec<Value>,
         limits: Limits,
     ) -> Result<Answer> {
-        struct Known<'a>(&'a OpenTransaction, bool);
-        impl Drop for Known<'_> {
+        struct RollbackUnlessDone<'a>(&'a OpenTransaction, bool);
+        impl Drop for RollbackUnlessDone<'_> {
             fn drop(&mut self) {
                 if !self.1 {
                     self.0.rollback();
@@ -291,42 +305,72 @@ impl Sql {
         let view = transaction.view()?;
         let left = transaction.remaining();
         let limits =
-            Limits { deadline: Some(limits.deadline.map_or(left, |asked| asked.min(left))), ..limits };
-        let mut known = Known(transaction, false);
-        let asked = Asked::of(transaction.principal(), text, params, limits);
-        let asked = Asked { view: Some(view), transaction: Some(transaction.clone()), ..asked };
-        let answer = self.start(asked).await;
-        known.1 = true;
+            Limits { deadline: Some(limits.deadline.map_or(left, |request| request.min(left))), ..limits };
+        let mut guard = RollbackUnlessDone(transaction, false);
+        let request = StatementRequest::of(transaction.principal(), text, params, limits);
+        let request =
+            StatementRequest { view: Some(view), transaction: Some(transaction.clone()), ..request };
+        let answer = self.start(request).await;
+        guard.1 = true;
         answer
     }
 
     /// Runs one read-only statement over the caller's view. Several statements can so read at one lsn (S2); each sees what the
     /// view's principal may see. Returns [`Kind::Forbidden`] for a statement that would write, for every principal.
-    pub async fn read(&self, view: View, text: &str, params: Vec<Value>, limits: Limits) -> Result<Rows> {
-        match self.start(Asked { view: Some(view), ..Asked::of(&nobody(), text, params, limits) }).await? {
+    pub async fn read(
+        &self,
+        view: View,
+        text: &str,
+        params: Vec<Value>,
+        limits: Limits,
+    ) -> Result<AnswerRows> {
+        match self
+            .start(StatementRequest {
+                view: Some(view),
+                ..StatementRequest::of(&read_only_principal(), text, params, limits)
+            })
+            .await?
+        {
             Answer::Rows(rows) => Ok(rows),
             Answer::Done(_) => Err(Error::internal("a statement that only reads has done something")),
         }
     }
 
-    async fn start(&self, asked: Asked<'_>) -> Result<Answer> {
-        let Asked { principal, view, transaction, text, parsed, is_planned, params, limits, longest } = asked;
+    async fn start(&self, request: StatementRequest<'_>) -> Result<Answer> {
+        let StatementRequest {
+            principal,
+            view,
+            transaction,
+            text,
+            parsed,
+            is_planned,
+            params,
+            limits,
+            deadline_max,
+        } = request;
         if self.0.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
         if !is_planned
-            && let Some(rows) =
-                self.0.shared.direct(&principal, view.as_ref(), text, &params, &limits, Caller::Shared)?
+            && let Some(rows) = self.0.shared.point_lookup(
+                &principal,
+                view.as_ref(),
+                text,
+                &params,
+                &limits,
+                Caller::Shared,
+            )?
         {
             return Ok(Answer::Rows(rows));
         }
         let (sender, receiver) = oneshot::channel();
-        let longest = longest.unwrap_or(self.0.shared.options.deadline);
-        let deadline = Deadline::after(limits.deadline.map_or(longest, |asked| asked.min(longest)));
+        let deadline_max = deadline_max.unwrap_or(self.0.shared.options.deadline);
+        let deadline =
+            Deadline::after(limits.deadline.map_or(deadline_max, |request| request.min(deadline_max)));
         let cancel = self.0.shared.cancel(deadline);
-        let job = Arc::new(Job {
+        let task = Arc::new(StatementTask {
             deadline,
-            phase: Phase::default(),
+            phase: CommitPhase::default(),
             cancel: cancel.clone(),
             only_records: AtomicBool::new(false),
             shared: self.0.shared.clone(),
@@ -340,22 +384,25 @@ impl Sql {
         });
         let reply = Arc::new(Reply::new(sender));
         let watch = self.0.watchdog.watch(deadline.at() + GRACE, {
-            let (reply, job) = (reply.clone(), job.clone());
+            let (reply, task) = (reply.clone(), task.clone());
             move |why| match why {
-                Why::Overdue => {
-                    job.cancel.cancel();
-                    reply.end(&job.phase, job.deadline.passed());
+                EndReason::Overdue => {
+                    task.cancel.cancel();
+                    reply.end(&task.phase, task.deadline.timeout_error());
                 }
-                Why::Closed => reply.end(&Phase::default(), closed()),
+                EndReason::Closed => reply.end(&CommitPhase::default(), closed()),
             }
         });
         self.0.shared.started.fetch_add(1, Ordering::Relaxed);
-        let run = interrupt::scope(cancel.clone(), job.run(reply, watch));
-        let task = self.0.shared.lanes.light.spawn(run).abort_handle();
+        let run = interrupt::scope(cancel.clone(), task.run(reply, watch));
+        let task = self.0.shared.runtimes.light.spawn(run).abort_handle();
         let mut guard = (AbortOnDrop(Some(task)), CancelOnDrop(Some(cancel)));
-        let answer = receiver.await.unwrap_or_else(|_| match self.0.closed.load(Ordering::Acquire) {
-            true => Err(closed()),
-            false => Err(Error::internal("the statement stopped without an answer")),
+        let answer = receiver.await.unwrap_or_else(|_| {
+            if self.0.closed.load(Ordering::Acquire) {
+                Err(closed())
+            } else {
+                Err(Error::internal("the statement stopped without an answer"))
+            }
         });
         // The reader of the answer keeps the statement alive from here on.
         guard.0.0 = None;
@@ -379,17 +426,22 @@ impl Sql {
     }
 
     /// Calls [`Planner::infer`].
-    pub(crate) fn infer(&self, statement: &Statement, parameters: usize, view: &View) -> Result<Inferred> {
+    pub(crate) fn infer(
+        &self,
+        statement: &Statement,
+        parameters: usize,
+        view: &View,
+    ) -> Result<InferredTypes> {
         self.0.shared.planner.infer(statement, parameters, view)
     }
 
     /// Calls [`Planner::lookup`].
-    pub(crate) fn lookup(&self, text: &str, params: &Params, view: &View) -> Option<Lookup> {
+    pub(crate) fn lookup(&self, text: &str, params: &Params, view: &View) -> Option<PreparedLookup> {
         self.0.shared.planner.lookup(text, params, view)
     }
 
     /// Counts a lookup that a prepared statement answered.
-    pub(crate) fn counted_direct(&self) {
+    pub(crate) fn count_lookup(&self) {
         self.0.shared.started.fetch_add(1, Ordering::Relaxed);
         self.0.shared.direct.fetch_add(1, Ordering::Relaxed);
     }
@@ -443,7 +495,7 @@ impl Drop for Handle {
 }
 
 /// A principal without rights of its own, for statements that read a given view.
-fn nobody() -> Principal {
+fn read_only_principal() -> Principal {
     Principal { name: "reader".into(), scope: Scope::Read, tables: types::TableSet::Only(Vec::new()) }
 }
 
@@ -470,7 +522,7 @@ fn closed() -> Error {
 }
 
 /// Converts the panic of a statement to an error. Arrow panics if the offsets of a batch cannot hold its size.
-pub(crate) fn of_panic(panic: &(dyn std::any::Any + Send)) -> Error {
+pub(crate) fn panic_error(panic: &(dyn std::any::Any + Send)) -> Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     if text.is_some_and(|text| text.contains("offset overflow") || text == "capacity overflow") {
         return Error::new(Kind::TooLarge, "a batch of rows with values this long has more than 2 GiB")
@@ -490,31 +542,31 @@ impl Drop for AbortOnDrop {
 }
 
 /// A slot among the statements that are planned or that execute.
-struct Place {
+struct Slot {
     _permit: OwnedSemaphorePermit,
     _hold: RunningGuard,
 }
 
-impl Place {
-    fn free(places: &Arc<Semaphore>, cancel: &Arc<Cancellation>) -> Option<Place> {
-        let permit = places.clone().try_acquire_owned().ok()?;
-        Some(Place { _permit: permit, _hold: cancel.hold() })
+impl Slot {
+    fn try_take(slots: &Arc<Semaphore>, cancel: &Arc<Cancellation>) -> Option<Slot> {
+        let permit = slots.clone().try_acquire_owned().ok()?;
+        Some(Slot { _permit: permit, _hold: cancel.hold() })
     }
 }
 
 /// A limited number of slots, and a limited number of statements that wait for one.
-struct Queue {
-    places: Arc<Semaphore>,
-    places_max: usize,
+struct AdmissionQueue {
+    slots: Arc<Semaphore>,
+    slots_max: usize,
     waiting: AtomicUsize,
     waiting_max: usize,
 }
 
-impl Queue {
-    fn new(places_max: usize, waiting_max: usize) -> Self {
-        let places_max = places_max.max(1);
-        let places = Arc::new(Semaphore::new(places_max));
-        Queue { places, places_max, waiting: AtomicUsize::new(0), waiting_max }
+impl AdmissionQueue {
+    fn new(slots_max: usize, waiting_max: usize) -> Self {
+        let slots_max = slots_max.max(1);
+        let slots = Arc::new(Semaphore::new(slots_max));
+        AdmissionQueue { slots, slots_max, waiting: AtomicUsize::new(0), waiting_max }
     }
 
     fn waiting(&self) -> usize {
@@ -522,14 +574,14 @@ impl Queue {
     }
 
     /// Returns a slot if one is free.
-    fn free(&self, cancel: &Arc<Cancellation>) -> Option<Place> {
-        Place::free(&self.places, cancel)
+    fn try_take(&self, cancel: &Arc<Cancellation>) -> Option<Slot> {
+        Slot::try_take(&self.slots, cancel)
     }
 
     /// Waits for a slot. [`Kind::Busy`] if the queue is full.
-    async fn admit(&self, cancel: &Arc<Cancellation>) -> Result<Place> {
-        if let Some(place) = self.free(cancel) {
-            return Ok(place);
+    async fn admit(&self, cancel: &Arc<Cancellation>) -> Result<Slot> {
+        if let Some(slot) = self.try_take(cancel) {
+            return Ok(slot);
         }
         struct Waiting<'a>(&'a AtomicUsize);
         impl Drop for Waiting<'_> {
@@ -540,17 +592,17 @@ impl Queue {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waiting = Waiting(&self.waiting);
         if before >= self.waiting_max {
-            let message = format!("{} statements run and {before} wait already", self.places_max);
+            let message = format!("{} statements run and {before} wait already", self.slots_max);
             return Err(Error::new(Kind::Busy, message).hint("try again a little later"));
         }
-        let permit = self.places.clone().acquire_owned().await.map_err(|_| closed())?;
-        Ok(Place { _permit: permit, _hold: cancel.hold() })
+        let permit = self.slots.clone().acquire_owned().await.map_err(|_| closed())?;
+        Ok(Slot { _permit: permit, _hold: cancel.hold() })
     }
 }
 
 impl Shared {
     /// Answers a point lookup on the calling thread: that takes less time than to wake another one.
-    fn direct(
+    fn point_lookup(
         &self,
         principal: &Principal,
         view: Option<&View>,
@@ -558,7 +610,7 @@ impl Shared {
         params: &[Value],
         limits: &Limits,
         caller: Caller,
-    ) -> Result<Option<Rows>> {
+    ) -> Result<Option<AnswerRows>> {
         if text.len() > LIGHT_TEXT_BYTES || limits.deadline.is_some_and(|deadline| deadline.is_zero()) {
             return Ok(None);
         }
@@ -566,7 +618,7 @@ impl Shared {
             Some(view) => view.clone(),
             None => self.engine.view(principal)?,
         };
-        let found = self.planner.direct(text, &Params::new(params.to_vec()), &view, caller)?;
+        let found = self.planner.point_lookup(text, &Params::new(params.to_vec()), &view, caller)?;
         let rows_max = limits.rows_max.unwrap_or(self.options.rows_max);
         let Some((batch, only_records)) = found.filter(|(batch, _)| batch.num_rows() as u64 <= rows_max)
         else {
@@ -574,7 +626,7 @@ impl Shared {
         };
         self.started.fetch_add(1, Ordering::Relaxed);
         self.direct.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(Rows::of(batch, view.lsn()).of_records(only_records)))
+        Ok(Some(AnswerRows::from_batch(batch, view.lsn()).with_only_records(only_records)))
     }
 
     /// Makes the handle that ends a statement at its deadline, and counts it while it runs.
@@ -587,12 +639,12 @@ impl Shared {
     }
 
     /// Returns a slot for a light statement, if one is free.
-    fn light_place(&self, cancel: &Arc<Cancellation>) -> Option<Place> {
-        Place::free(&self.light_places, cancel)
+    fn light_slot(&self, cancel: &Arc<Cancellation>) -> Option<Slot> {
+        Slot::try_take(&self.light_slots, cancel)
     }
 
     /// Waits for a slot in a queue, and counts refusals.
-    async fn admit(&self, queue: &Queue, cancel: &Arc<Cancellation>) -> Result<Place> {
+    async fn admit(&self, queue: &AdmissionQueue, cancel: &Arc<Cancellation>) -> Result<Slot> {
         let admitted = queue.admit(cancel).await;
         if admitted.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
             self.refused.fetch_add(1, Ordering::Relaxed);
