@@ -274,7 +274,7 @@ impl Search {
             (Err(error), Some(table)) if error.kind() == Kind::Timeout => {
                 let table = name::printable(name::short_table_name(&table));
                 Err(Error::new(Kind::Timeout, error.message()).hint(format!(
-                    "every row was read, for want of an index: `CREATE INDEX ON {table} USING text (column)`"
+                    "every row was read, as there is no index: `CREATE INDEX ON {table} USING text (column)`"
                 )))
             }
             (found, _) => found,

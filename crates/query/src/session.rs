@@ -288,12 +288,12 @@ pub(crate) fn needs_session(statement: &Statement) -> Option<Error> {
             let what =
                 "PREPARE, EXECUTE and DEALLOCATE need a session, which the library has: `Database::session`";
             return Some(Error::invalid(what).hint(
-                "send the statement with `$1`, `$2`, … and its values as `params`: a text that comes again is not planned again",
+                "send the statement with `$1`, `$2`, … and its values as `params`: a text that is sent again is not planned again",
             ));
         }
         _ => return None,
     };
-    Some(Error::invalid(format!("{what} needs a session: statements here are transactions of their own")).hint(
+    Some(Error::invalid(format!("{what} needs a session: here every statement is its own transaction")).hint(
         "the library has `Database::session` for SQL and `Database::begin` for code; over HTTP, POST /v1/transactions takes several operations at once",
     ))
 }

@@ -133,7 +133,7 @@ fn syntax(text: &str) -> Error {
     }
     let error = Error::invalid(format!("syntax error: {cut}"));
     if cut.contains("SYSTEM_TIME") {
-        error.hint("AS OF stands before the table's other name: `FROM t AS OF LSN 5 AS x`")
+        error.hint("write AS OF before the alias of the table: `FROM t AS OF LSN 5 AS x`")
     } else {
         error
     }

@@ -231,8 +231,8 @@ impl StatementTask {
             Err(passed) if self.phase.expire() => Err(passed),
             // The transaction was handed to the engine: only its outcome is an answer.
             Err(_) => tokio::time::timeout(COMMIT_WAIT, &mut task).await.map_err(|_| {
-                Error::new(Kind::Timeout, "whether the statement was carried out is not known yet: it was handed over in time, and the disk has not answered since")
-                    .hint("look whether its rows are there before you send it again")
+                Error::new(Kind::Timeout, "it is not known yet whether the statement was committed: it was handed over in time, but the disk has not answered since")
+                    .hint("check whether its rows are there before you send it again")
             }),
         };
         ended.and_then(|ended| {

@@ -318,7 +318,7 @@ impl VisibleColumns {
         match <[_; 1]>::try_from(found) {
             Ok([only]) => Ok(only),
             Err(_) => Err(Error::invalid(format!(
-                "`{}` of {what} stands in several relations on one side",
+                "`{}` of {what} is a column of several relations on one side",
                 ident.value
             ))
             .hint("join with ON and qualified names")),
