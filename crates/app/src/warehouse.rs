@@ -63,7 +63,7 @@ pub fn connect(config: &Config, env: &Env) -> Result<Option<Objects>> {
     // A role's credentials are renewed automatically. A key in the environment must be replaced by its owner.
     let is_given = has_variable("AWS_ACCESS_KEY_ID");
     let is_away = move |error: &Error| is_away(error, is_given);
-    wait_for(uri, is_away, move || asked.make_sure(&of))?;
+    wait_for(uri, is_away, move || asked.ensure_usable(&of))?;
     Ok(Some(objects))
 }
 
@@ -94,7 +94,7 @@ pub fn catalog(config: &Config, env: &Env) -> Result<Option<Catalog>> {
     let catalog = Catalog::connect(&catalog_options(config), &lake::database_id(env, &config.server.data)?)?;
     let asked = catalog.clone();
     let is_away = |error: &Error| matches!(error.kind(), Kind::Io | Kind::Busy);
-    wait_for(catalog.uri(), is_away, move || asked.make_sure())?;
+    wait_for(catalog.uri(), is_away, move || asked.ensure_usable())?;
     Ok(Some(catalog))
 }
 

@@ -1,5 +1,5 @@
-//! Imports an Iceberg table at one snapshot, in pieces. A position is the place of a row in an order that the snapshot
-//! determines. There are as many places as rows, plus those of the rows that equality deletes remove.
+//! Imports an Iceberg table at one snapshot, in pieces. A position is the offset of a row in an order that the snapshot
+//! determines. There are as many offsets as rows, plus those of the rows that equality deletes remove.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use indicatif::ProgressBar;
-use lake::foreign::{At, Batch, Foreign, Rows};
+use lake::foreign::{ForeignTable, RowBatch, RowReader, TableVersion};
 use serde::{Deserialize, Serialize};
 use types::{DataType, Error, Kind, Result, name};
 use wire::json_texts;
@@ -54,14 +54,14 @@ pub async fn run(
     if let Some(before) = state.as_ref().and_then(|state| state.renames.as_ref()) {
         same_renames(&location.title, &target.table.name, before, &renames)?;
     }
-    let total = table.places();
+    let total = table.end_offset();
     let from = known.as_ref().map_or(0, |(_, position)| u64::try_from(position.position).unwrap_or(0));
     // If nothing is left to read, no column is created.
     if from < total || target.existing.is_none() {
         notes.extend(columns::check(&given, &renames, target)?);
         for column in &table.columns {
-            let becomes = column.becomes.as_ref();
-            notes.extend(becomes.map(|becomes| format!("column `{}`: {becomes}", column.name)));
+            let conversion = column.conversion.as_ref();
+            notes.extend(conversion.map(|conversion| format!("column `{}`: {conversion}", column.name)));
         }
         let left_out = table.left_out.iter();
         notes.extend(left_out.map(|name| format!("column `{name}` has no type, only nulls: it is left out")));
@@ -110,9 +110,9 @@ fn given(column: &lake::foreign::Column) -> SourceColumn {
 }
 
 /// Opens the table at the given snapshot, or at its current one.
-async fn open(location: &IcebergLocation, at: Option<At>) -> Result<Arc<Foreign>> {
+async fn open(location: &IcebergLocation, at: Option<TableVersion>) -> Result<Arc<ForeignTable>> {
     let location = location.clone();
-    let open = move || Foreign::open(&location.store, &location.metadata, at).map(Arc::new);
+    let open = move || ForeignTable::open(&location.store, &location.metadata, at).map(Arc::new);
     let opened = tokio::task::spawn_blocking(open).await;
     opened.map_err(|error| Error::internal("opening the table failed").caused_by(error))?
 }
@@ -126,18 +126,18 @@ struct ImportState {
     snapshot: Option<String>,
     /// Id of the schema. Earlier versions did not store it.
     schema: Option<i64>,
-    /// Number of places in the snapshot.
+    /// Number of offsets in the snapshot.
     rows: Option<i64>,
     /// Columns that are renamed. Earlier versions did not store them.
     renames: Option<Renames>,
 }
 
 impl ImportState {
-    fn new(table: &Foreign, renames: &Renames) -> ImportState {
+    fn new(table: &ForeignTable, renames: &Renames) -> ImportState {
         ImportState {
             snapshot: table.snapshot.map(|id| id.to_string()),
             schema: Some(table.schema),
-            rows: i64::try_from(table.places()).ok(),
+            rows: i64::try_from(table.end_offset()).ok(),
             renames: Some(renames.clone()),
         }
     }
@@ -159,8 +159,8 @@ impl ImportState {
         location: &IcebergLocation,
         position: &Position,
         target: &TargetTable,
-        now: Arc<Foreign>,
-    ) -> Result<Arc<Foreign>> {
+        now: Arc<ForeignTable>,
+    ) -> Result<Arc<ForeignTable>> {
         let snapshot = self.snapshot.as_deref().and_then(|id| id.parse::<i64>().ok());
         let (title, table) = (&location.title, name::short_table_name(&target.table.name));
         let shown = snapshot.unwrap_or_default();
@@ -168,7 +168,7 @@ impl ImportState {
             return Err(Error::conflict(format!(
                 "{title} was imported into `{table}` at its snapshot {shown}, and has another one by now"
             ))
-            .hint("what changed since cannot be told apart: --again takes all of it in once more, best into a new table"));
+            .hint("the changes since then cannot be told apart: --again imports all of it again, best into a new table"));
         }
         let Some(snapshot) = snapshot else { return Ok(now) };
         // An earlier version did not store the schema; it is usually still the current one.
@@ -176,7 +176,7 @@ impl ImportState {
         if now.snapshot == Some(snapshot) && now.schema == schema {
             return Ok(now);
         }
-        open(location, Some(At { snapshot, schema: Some(schema) })).await.map_err(|error| match error.kind() {
+        open(location, Some(TableVersion { snapshot, schema: Some(schema) })).await.map_err(|error| match error.kind() {
             Kind::NotFound => Error::conflict(format!(
                 "{} rows of {title} at its snapshot {shown} are in `{table}`, and the rest of that snapshot is gone: {}",
                 position.position,
@@ -192,37 +192,37 @@ impl ImportState {
 
 /// The rows of an Iceberg table that are being cut into pieces.
 struct IcebergPieces {
-    rows: Rows,
+    rows: RowReader,
     /// Schema of the pieces, with the column names of the receiving table.
     schema: SchemaRef,
     /// Columns in which text becomes JSON.
     json: Vec<(usize, DataType)>,
-    /// Number of places: the position after the last row.
+    /// Number of offsets: the position after the last row.
     total: u64,
     /// The next batch, if it was read already; the inner `None` is the end.
-    read_ahead: Option<Result<Option<Batch>>>,
+    read_ahead: Option<Result<Option<RowBatch>>>,
 }
 
 impl IcebergPieces {
-    fn next_batch(&mut self) -> Result<Option<Batch>> {
+    fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         self.read_ahead.take().unwrap_or_else(|| self.rows.next_batch())
     }
 
-    /// Returns the position after a batch: the place of the next row, or the total at the end. So an import that has read the
+    /// Returns the position after a batch: the offset of the next row, or the total at the end. So an import that has read the
     /// last row is at the end, even if deleted rows follow.
-    fn position_after(&mut self, batch: &Batch) -> u64 {
+    fn position_after(&mut self, batch: &RowBatch) -> u64 {
         match self.read_ahead.get_or_insert_with(|| self.rows.next_batch()) {
-            Ok(Some(next)) => next.place(0),
+            Ok(Some(next)) => next.offset(0),
             Ok(None) => self.total,
             // The error is returned when the next piece is read.
-            Err(_) => batch.place(batch.rows.num_rows()),
+            Err(_) => batch.offset(batch.rows.num_rows()),
         }
     }
 }
 
 impl Pieces for IcebergPieces {
     fn next(&mut self) -> Result<Option<SourcePiece>> {
-        let mut batches: Vec<Batch> = Vec::new();
+        let mut batches: Vec<RowBatch> = Vec::new();
         let (mut bytes, mut rows) = (0, 0);
         while bytes < PIECE_BYTES && rows < PIECE_ROWS_MAX {
             let Some(mut batch) = self.next_batch()? else {
@@ -245,9 +245,10 @@ impl Pieces for IcebergPieces {
         let Some(last) = batches.last() else { return Ok(None) };
         let end = self.position_after(last);
         let of_batch =
-            |batch: &Batch| (1..=batch.rows.num_rows()).map(|row| batch.place(row)).collect::<Vec<_>>();
+            |batch: &RowBatch| (1..=batch.rows.num_rows()).map(|row| batch.offset(row)).collect::<Vec<_>>();
         let ends = batches.iter().flat_map(of_batch).map(|end| (end, end)).collect();
-        let renamed = |batch: Batch| RecordBatch::try_new(self.schema.clone(), batch.rows.columns().to_vec());
+        let renamed =
+            |batch: RowBatch| RecordBatch::try_new(self.schema.clone(), batch.rows.columns().to_vec());
         let batches = batches.into_iter().map(renamed).collect::<std::result::Result<Vec<_>, _>>();
         let whole = batches.and_then(|batches| concat_batches(&self.schema, &batches));
         let whole = whole.map_err(|error| Error::internal("rows do not make a batch").caused_by(error))?;
@@ -257,16 +258,16 @@ impl Pieces for IcebergPieces {
 }
 
 /// Fails with `schema` if a text is not valid JSON in one of these columns, which the table holds as JSON.
-fn check_json(batch: &Batch, schema: &Schema, columns: &[(usize, DataType)]) -> Result<()> {
+fn check_json(batch: &RowBatch, schema: &Schema, columns: &[(usize, DataType)]) -> Result<()> {
     for (at, data_type) in columns {
         let values = batch.rows.column(*at);
         let Some(bad) = json_texts::invalid_rows(schema.field(*at).name(), values, data_type).next() else {
             continue;
         };
-        let (row, column) = (batch.place(bad.row) + 1, bad.column.unwrap_or_default());
+        let (row, column) = (batch.offset(bad.row) + 1, bad.column.unwrap_or_default());
         return Err(Error::new(
             Kind::Schema,
-            format!("row {row}, column `{column}`: no JSON, which the table has there"),
+            format!("row {row}, column `{column}`: not JSON, as the column of the table requires"),
         )
         .hint("import into a table in which the column is a string"));
     }

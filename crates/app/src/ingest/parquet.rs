@@ -131,7 +131,7 @@ fn conversion_error(field: &Field, array: &ArrayRef, error: ArrowError) -> Error
 }
 
 fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Error {
-    Error::invalid(format!("{} is no Parquet file that can be read: {error}", path.display()))
+    Error::invalid(format!("{} is not a readable Parquet file: {error}", path.display()))
 }
 
 impl Pieces for Parquet {
@@ -149,7 +149,7 @@ impl Pieces for Parquet {
         let rows = self.position - start;
         if rows == 0 && self.position < self.rows {
             let (found, said) = (self.position, self.rows);
-            return Err(unreadable(&self.path, &format!("it has {found} rows, and says that it has {said}")));
+            return Err(unreadable(&self.path, &format!("it has {found} rows, but claims {said}")));
         }
         if rows == 0 {
             return Ok(None);
@@ -224,7 +224,7 @@ fn convert_values(array: &ArrayRef, wanted: &Arrow) -> std::result::Result<Array
             let (key, value) = (table_field(&fields[0]), table_field(&fields[1]));
             let keys = convert_values(maps.keys(), key.data_type())?;
             let values = convert_values(maps.values(), value.data_type())?;
-            foreign::objects(maps, (&keys, &key), (&values, &value))
+            foreign::maps_as_json(maps, (&keys, &key), (&values, &value))
                 .map_err(|error| ArrowError::ExternalError(Box::new(error)))
         }
         (Arrow::List(item) | Arrow::LargeList(item), Arrow::List(to)) if has_map(item.data_type()) => {

@@ -75,7 +75,7 @@ impl TestServer {
         let lake = lake::Options::new(&warehouse, warehouse.to_str().unwrap());
         let elsewhere = vec![dir.path().join("elsewhere")];
         std::fs::create_dir_all(&elsewhere[0]).unwrap();
-        let catalog = lake::catalog::Store::new(vfs::Env::real(), &lake, elsewhere).unwrap();
+        let catalog = lake::catalog::TableStore::new(vfs::Env::real(), &lake, elsewhere).unwrap();
         let lake = std::sync::Arc::new(lake::Materializer::new(lake));
         let mut options = Options {
             lake: Some(lake.clone()),
