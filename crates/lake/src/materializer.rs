@@ -272,10 +272,10 @@ impl Materializer {
             commit::commit(&base, table, &from.checkpoint, &columns, &self.options, purpose, budget.tick);
         let made = made.map_err(|error| {
             if files::is_missing(&error) {
+                let dir = base.dir.display();
                 error.hint(format!(
-                "some of its files were removed: put them back, or move `{}` away and the table lands anew",
-                base.dir.display()
-            ))
+                    "some of its files were removed: put them back, or move `{dir}` away and the table lands anew"
+                ))
             } else {
                 error
             }

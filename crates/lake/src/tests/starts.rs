@@ -45,7 +45,7 @@ fn the_copy_of_a_directory_that_started_first_changes_nothing_any_more() {
     assert!(first.try_land().is_err());
 
     // Files that only the other process knows are not removed as unnamed.
-    let named = second.lake().named().unwrap();
+    let named = second.lake().named_files().unwrap();
     let error = first.lake().sweep().unwrap_err();
     assert_eq!(error.kind(), Kind::InUse, "{error}");
     for path in &named {
