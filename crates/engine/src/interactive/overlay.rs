@@ -318,7 +318,7 @@ impl Overlay {
                 _ => None,
             };
             let tables = commit.prepared.ops.iter().filter_map(target).collect();
-            let remember = IdempotentRequest { tables, ..remember::with_own_rows(remember, &commit.own) };
+            let remember = IdempotentRequest { tables, ..idempotency::with_own_rows(remember, &commit.own) };
             commit.prepared.frame_bytes += prepare::remember_bytes(&remember);
             commit.prepared.ops.extend(idempotency::prepare(&self.base, &remember)?);
         }

@@ -10,7 +10,7 @@ use types::{Kind, Principal, RowId};
 use vfs::Env;
 
 use super::support::{batch, by_id, contents, keyed, plain};
-use crate::{Committed, Engine, IdempotentRequest, Mode, Op, Options, Step, Transaction, remember};
+use crate::{Committed, Engine, IdempotentRequest, Mode, Op, Options, Step, Transaction, idempotency};
 
 type Answers = Vec<(u64, types::Result<Committed>)>;
 
