@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(requests.cleared_to(table), Some(Lsn(6)));
         requests.end(table, Lsn(6), Ok(()));
         let waiters: Vec<(u64, ErasureReport)> = told.try_iter().collect();
-        assert_eq!(told, [(5, ErasureReport { rows: 3, ..ErasureReport::default() })]);
+        assert_eq!(waiters, [(5, ErasureReport { rows: 3, ..ErasureReport::default() })]);
         assert!(
             requests.is_requested(table) && !requests.is_due(table, Lsn(8)) && requests.is_due(table, Lsn(9))
         );

@@ -385,7 +385,7 @@ fn credentials_that_the_store_refuses_are_replaced() {
         setup.land();
         for n in 1..4 {
             if has_ended {
-                drop(setup.after(HOUR * 2 / 3))
+                setup.after(HOUR * 2 / 3);
             } else {
                 setup.after(Duration::from_secs(60));
                 setup.access.lock().unwrap().keys.clear();
