@@ -97,7 +97,12 @@ impl Component for SyslogPart {
                     counters.datagrams_dropped.load(Relaxed),
                 ),
                 figure("syslog_connections_open", "gauge", "Open syslog connections.", open),
-                figure("syslog_connections_open_max", "gauge", "Largest number of open syslog connections.", self.connections_max),
+                figure(
+                    "syslog_connections_open_max",
+                    "gauge",
+                    "Largest number of open syslog connections.",
+                    self.connections_max,
+                ),
                 figure(
                     "syslog_connections_gave_way_total",
                     "counter",

@@ -158,8 +158,7 @@ fn roots(given: &[String]) -> Result<Vec<FolderRoot>> {
                 Some(place) => place.to_owned(),
                 None if given.len() == 1 || path.is_file() => String::new(),
                 None => own_name().ok_or_else(|| {
-                    Error::invalid(format!("`{text}` has no name for its address"))
-                        .hint("write PLACE=FOLDER")
+                    Error::invalid(format!("`{text}` has no name for its address")).hint("write PLACE=FOLDER")
                 })?,
             };
             if site::Options::default().is_reserved(&prefix) {

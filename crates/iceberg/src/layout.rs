@@ -83,7 +83,8 @@ fn locate_column(def: &TableDef, id: ColumnId) -> Result<(usize, &str)> {
         TIME => Ok((1, types::TIME_NAME)),
         _ => {
             let at = def.schema.columns.iter().position(|column| column.id == id);
-            let at = at.ok_or_else(|| Error::internal("a table is laid out by a column that it does not have"))?;
+            let at =
+                at.ok_or_else(|| Error::internal("a table is laid out by a column that it does not have"))?;
             Ok((at + 2, def.schema.columns[at].name.as_str()))
         }
     }

@@ -121,7 +121,10 @@ fn a_failed_copy_is_one_sentence_and_leaves_no_file() {
     assert!(workdir.fails(&["sql", "COPY (SELECT $1) TO 'out.csv'", "-p", "1"]).contains("no parameters"));
     workdir.write("bad.csv", "3,x,1\n4,y,z\n");
     let said = workdir.fails(&["sql", "COPY t (id, s, n) FROM 'bad.csv'"]);
-    assert!(said.contains("line 2, column `n`: `z` is not a valid int32") && said.contains("file bad.csv"), "{said}");
+    assert!(
+        said.contains("line 2, column `n`: `z` is not a valid int32") && said.contains("file bad.csv"),
+        "{said}"
+    );
     assert_eq!(workdir.number("SELECT count(*) FROM t"), 2);
     assert_eq!(left(&workdir), Vec::<String>::new());
 }

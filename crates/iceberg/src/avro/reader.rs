@@ -76,7 +76,8 @@ pub fn read(file: &[u8]) -> Result<(Head, Vec<Record>)> {
     }
     let mut head = HashMap::new();
     input.blocks(|input| {
-        let key = String::from_utf8(input.blob()?.to_vec()).map_err(|_| damaged("a key that is not UTF-8"))?;
+        let key =
+            String::from_utf8(input.blob()?.to_vec()).map_err(|_| damaged("a key that is not UTF-8"))?;
         head.insert(key, input.blob()?.to_vec());
         Ok(())
     })?;
@@ -206,7 +207,9 @@ impl Parser {
             "bytes" | "string" => Schema::Bytes,
             "fixed" => {
                 let size = json["size"].as_u64().ok_or_else(|| damaged("a fixed without a size"))?;
-                Schema::Fixed(usize::try_from(size).map_err(|_| damaged("a fixed type of an impossible size"))?)
+                Schema::Fixed(
+                    usize::try_from(size).map_err(|_| damaged("a fixed type of an impossible size"))?,
+                )
             }
             "array" => Schema::Array(Box::new(self.schema(&json["items"], depth + 1)?)),
             "map" => Schema::Map(Box::new(self.schema(&json["values"], depth + 1)?)),
