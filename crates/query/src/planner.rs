@@ -206,7 +206,7 @@ impl Planner {
         let per_part = options.memory_bytes / options.threads.max(1) / 8;
         settings.execution.sort_spill_reservation_bytes = per_part.min(10 << 20);
         let mut rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> =
-            vec![Arc::new(UuidCoercion::new())];
+            vec![Arc::new(UuidCoercion::default())];
         rules.extend(Analyzer::new().rules);
         let mut optimizer = short_circuit::optimizer_rules();
         recursive_queries::keep_columns(&mut optimizer);
@@ -237,7 +237,7 @@ impl Planner {
             .with_expr_planners(vec![
                 Arc::new(interrupt::DeadlinePlanner),
                 extract.clone(),
-                Arc::new(ListPlanner::new()),
+                Arc::new(ListPlanner::default()),
             ])
             .with_config(config)
             .with_runtime_env(heavy)

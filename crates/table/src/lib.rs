@@ -15,7 +15,7 @@
 //!   and the segment list are copy-on-write. The key map only gains hints, which a snapshot checks against its own rows.
 //! - Row ids ascend over head and segments: segments cover disjoint ascending ranges below [`Tip::sealed_next`], the
 //!   head covers the rest without a gap. `_time` and the lsn never fall with the row id.
-//! Within a segment, rows may be sorted by the table's time column (`cluster.rs`). Every reader but
+//!   Within a segment, rows may be sorted by the table's time column (`cluster.rs`). Every reader but
 //!   [`Snapshot::stored_pieces`] still gets them in row-id order.
 //! - A live key exists at most once.
 //! - M1 support: the rows and deletes of [`Snapshot::changes`], applied in order, make the table.

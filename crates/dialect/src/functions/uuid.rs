@@ -159,11 +159,13 @@ pub struct UuidCoercion {
     to_text: Arc<ScalarUDF>,
 }
 
-impl UuidCoercion {
-    pub fn new() -> Self {
+impl Default for UuidCoercion {
+    fn default() -> Self {
         UuidCoercion { from_text: UuidFunction::from_text(), to_text: UuidFunction::to_text() }
     }
+}
 
+impl UuidCoercion {
     fn call(&self, function: &Arc<ScalarUDF>, argument: Expr) -> Expr {
         Expr::ScalarFunction(ScalarFunction::new_udf(function.clone(), vec![argument]))
     }

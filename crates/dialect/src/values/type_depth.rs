@@ -31,8 +31,8 @@ const FIXED_MAX: i64 = 65_536;
 #[derive(Debug)]
 pub struct ListPlanner(Arc<ScalarUDF>);
 
-impl ListPlanner {
-    pub fn new() -> Self {
+impl Default for ListPlanner {
+    fn default() -> Self {
         ListPlanner(interrupt::function::interruptible(make_array_udf()))
     }
 }
