@@ -549,7 +549,7 @@ impl Core {
         let table = def.id;
         self.dirty.insert(table);
         let before = tip.def().clone();
-        let derived_changed = before.indexes != def.indexes || !same_types(&before, &def);
+        let derived_changed = before.indexes != def.indexes || !alter::same_types(&before, &def);
         let full_name = def.name.clone();
         self.ttl_given |= def.options.ttl.is_some() && def.options.ttl != before.options.ttl;
         tip.alter(def, lsn)?;
@@ -696,10 +696,4 @@ impl Shared {
     pub fn manifest_covers(&self, lsn: Lsn) -> bool {
         self.manifest_lsn.load(Ordering::Acquire) >= lsn.0
     }
-}
-
-/// Returns true if the columns that both definitions have are of the same types.
-fn same_types(before: &TableDef, after: &TableDef) -> bool {
-    let same = |c: &types::Column| before.schema.column(c.id).is_none_or(|b| b.data_type == c.data_type);
-    after.schema.columns.iter().all(same)
 }

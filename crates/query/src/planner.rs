@@ -4,11 +4,11 @@
 //! (O1). A statement that was planned before only gets the current snapshots and its values put in. Functions, rules,
 //! configuration and the task context are made once and shared by all statements.
 
+mod plans;
 mod points_in_time;
 mod tables;
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,13 +18,13 @@ use arrow::datatypes::{DataType as Arrow, Field as ArrowField};
 use datafusion::common::ParamValues;
 use datafusion::common::metadata::ScalarAndMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::datasource::{DefaultTableSource, provider_as_source};
-use datafusion::error::{DataFusionError, Result as DfResult};
+use datafusion::datasource::DefaultTableSource;
+use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::OptimizerRule;
 use datafusion::optimizer::analyzer::Analyzer;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -32,7 +32,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
-use datafusion::sql::sqlparser::ast::{Query, Statement, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::Statement;
 use dialect::aggregates::cast_names::CastNamePlanner;
 use dialect::aggregates::floats;
 use dialect::aggregates::max_by;
@@ -64,7 +64,6 @@ use dialect::rewrites::spellings;
 use dialect::rules::budget;
 use dialect::rules::checked_arithmetic::CheckedArithmetic;
 use dialect::rules::filter_pushdown;
-use dialect::rules::float_keys;
 use dialect::rules::mark_joins;
 use dialect::rules::optimization_barrier;
 use dialect::rules::property_barrier::InsertPropertyBarriers;
@@ -97,6 +96,7 @@ use crate::prepared::{InferredTypes, PreparedLookup};
 use crate::provider::{SnapshotProvider, Table};
 use crate::views::{self, ExpandedView, unreadable};
 
+use plans::{depends_on_time, is_recursive, keep_meaning, replace_tables};
 use tables::{CastTypes, StatementCatalog, ViewTables};
 pub(crate) use tables::{ExtraTable, extra_schema, resolve_table};
 
@@ -657,64 +657,12 @@ impl Planner {
     }
 }
 
-fn is_recursive(statement: &Statement) -> bool {
-    struct Look;
-    impl Visitor for Look {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-            let recursive = query.with.as_ref().is_some_and(|with| with.recursive);
-            if recursive { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        }
-    }
-    statement.visit(&mut Look).is_break()
-}
-
 /// Rows of the batches that plan nodes pass on. A merge of spilled rows holds two batches of each of its files, and has at least
 /// two files, so batches are shorter where memory is small: the sorts of all threads must find room.
 fn batch_rows(memory_bytes: usize) -> usize {
     (memory_bytes >> 13).clamp(1_024, table::BATCH_ROWS)
 }
 
-/// Returns true if a plan calls a function whose value depends on the statement's time, such as `now()`. Such a plan is not
-/// cached.
-fn depends_on_time(plan: &LogicalPlan) -> DfResult<bool> {
-    let mut found = false;
-    plan.apply_with_subqueries(|plan| {
-        plan.apply_expressions(|expr| {
-            expr.apply(|expr| {
-                if let Expr::ScalarFunction(function) = expr {
-                    found |= function.func.signature().volatility == Volatility::Stable;
-                }
-                Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-            })
-        })?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
-}
-
 fn is_record_table(table: &Snapshot) -> bool {
     types::name::is_reserved(&table.def().name)
-}
-
-/// Replaces the tables of a plan by other snapshots of the same definitions.
-fn replace_tables(plan: LogicalPlan, other: &dyn Fn(&Table) -> DfResult<Table>) -> DfResult<LogicalPlan> {
-    let bound = plan.transform_up_with_subqueries(|plan| {
-        let LogicalPlan::TableScan(mut scan) = plan else { return Ok(Transformed::no(plan)) };
-        let source = scan.source.as_any().downcast_ref::<DefaultTableSource>();
-        let provider = source.and_then(|s| s.table_provider.as_any().downcast_ref::<SnapshotProvider>());
-        let Some(provider) = provider else { return Ok(Transformed::no(LogicalPlan::TableScan(scan))) };
-        let table = other(provider.table())?;
-        scan.source = provider_as_source(Arc::new(provider.at(table)));
-        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
-    })?;
-    Ok(bound.data)
-}
-
-/// Rewrites an optimized plan where DataFusion would otherwise execute it with another meaning.
-fn keep_meaning(plan: LogicalPlan) -> datafusion::common::Result<LogicalPlan> {
-    regexes::plan_with_calls(optimization_barrier::insert(float_keys::insert_keys(plan, |table| {
-        table.as_any().is::<SnapshotProvider>()
-    })?)?)
 }

@@ -111,3 +111,9 @@ pub(super) fn conform_to_grown(
     let laid = base.and_then(|_| table::conform(batch, def).ok());
     laid.ok_or_else(|| changed_since(&target.table))
 }
+
+/// Returns true if the columns that both definitions have are of the same types.
+pub(super) fn same_types(before: &TableDef, after: &TableDef) -> bool {
+    let same = |c: &types::Column| before.schema.column(c.id).is_none_or(|b| b.data_type == c.data_type);
+    after.schema.columns.iter().all(same)
+}

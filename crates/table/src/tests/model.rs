@@ -1,10 +1,13 @@
 //! Random operations on a keyed table, compared with a plain list of row versions.
 
+mod index_rows;
+
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::segment::BlockCompression;
-use crate::unique::{Key as Unique, Lookup, Verdict};
+use crate::unique::{Key as Unique, Lookup};
+use index_rows::IndexRows;
 
 /// A row version that was written at some time.
 struct Version {
@@ -28,39 +31,6 @@ enum LogEntry {
 /// A past segment: the lsn after which its rows ended, the last lsn at which one ended, the meta if there were rows, and the
 /// floor afterwards.
 type WrittenPast = (Lsn, Lsn, Option<SegmentMeta>, Option<Lsn>);
-
-/// An index that has taken in the rows up to some row, dead ones included.
-struct IndexRows {
-    reached: RowId,
-    by_value: HashMap<i32, Vec<RowId>>,
-}
-
-impl IndexRows {
-    fn up_to(last: u64, versions: &[Version], column: ColumnId) -> IndexRows {
-        let mut by_value: HashMap<i32, Vec<RowId>> = HashMap::new();
-        for (version, row) in versions.iter().zip(1..=last) {
-            if let Value::Int32(value) = version.values[&column] {
-                by_value.entry(value).or_default().push(RowId(row));
-            }
-        }
-        IndexRows { reached: RowId(last), by_value }
-    }
-}
-
-impl Lookup for IndexRows {
-    fn reached(&self, _: &[(ColumnId, DataType)]) -> Option<RowId> {
-        Some(self.reached)
-    }
-
-    fn candidates(&self, _: &[(ColumnId, DataType)], values: &[Value]) -> types::Result<Vec<RowId>> {
-        let Value::Int32(value) = values[0] else { panic!("{values:?}") };
-        Ok(self.by_value.get(&value).cloned().unwrap_or_default())
-    }
-
-    fn verdict(&self, _: &[(ColumnId, DataType)]) -> Verdict {
-        Verdict::Unknown
-    }
-}
 
 /// Expected rows: row id and values in the order of the definition.
 type Content = Vec<(u64, Vec<Value>)>;
