@@ -27,7 +27,7 @@ pub struct Options {
     /// True if a line break in a paragraph is shown as a line break, as in Obsidian. In CommonMark it is a space.
     pub line_breaks: bool,
     /// The address to which the search form sends its parameter `q`, for instance `/`. Without it there is no form. The
-    /// server answers with [`crate::Vault::found`].
+    /// server answers with [`crate::Vault::search_page`].
     pub search: Option<String>,
     /// First parts of addresses that belong to other parts of the server, such as `v1`.
     pub reserved: Vec<String>,
