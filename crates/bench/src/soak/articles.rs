@@ -120,7 +120,7 @@ impl Actor for Articles {
         let rows = caller.rows("SELECT id FROM articles ORDER BY id", json!([]))?;
         let found: Vec<i64> = rows.iter().filter_map(|row| whole(&row[0])).collect();
         let wanted: Vec<i64> = self.live.iter().copied().collect();
-        // Whether the request that the kill met was carried out is not known.
+        // The kill may have come before or after the request in flight was carried out.
         let or_else = |id: &i64| {
             self.in_flight && (*id >= self.next || self.live.front().is_some_and(|first| *id <= first + 4))
         };
