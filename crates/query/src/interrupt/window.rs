@@ -19,6 +19,12 @@ use datafusion::logical_expr::{
 /// Values of so many bytes are made between two looks at the memory that is left.
 const STEP_BYTES: usize = 1 << 20;
 
+/// Rows that an accumulator may go over between two looks at the deadline: a tenth of a millisecond at most.
+const ROWS_BETWEEN_CHECKS: usize = 8_192;
+
+/// Rows that a call costs at least.
+const ROWS_OF_CALL: usize = 16;
+
 /// An expression of a window, whose aggregates end with the statement.
 pub(crate) fn interruptible(expr: Expr) -> Result<Transformed<Expr>> {
     expr.transform_up(|expr| match expr {
@@ -118,31 +124,53 @@ impl AggregateUDFImpl for Interruptible {
 }
 
 fn watched(inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
-    Box::new(Watched { inner, bytes: 0, next_look: STEP_BYTES })
+    Box::new(Watched { inner, frame_rows: 0, unchecked_rows: 0, bytes: 0, next_look: STEP_BYTES })
 }
 
 #[derive(Debug)]
 struct Watched {
     inner: Box<dyn Accumulator>,
+    /// Rows of the frame, over which `evaluate` may go.
+    frame_rows: usize,
+    /// Rows that calls may have gone over since the deadline was looked at.
+    unchecked_rows: usize,
     /// What the values take that it has given, on the heap.
     bytes: usize,
     /// When they take so much the memory that is left is looked at.
     next_look: usize,
 }
 
+impl Watched {
+    /// Looks at the deadline before a call that may go over so many rows, unless the calls since the last look were little work.
+    fn check(&mut self, rows: usize) -> Result<()> {
+        self.unchecked_rows = self.unchecked_rows.saturating_add(rows).saturating_add(ROWS_OF_CALL);
+        if self.unchecked_rows < ROWS_BETWEEN_CHECKS {
+            return Ok(());
+        }
+        self.unchecked_rows = 0;
+        super::check()
+    }
+}
+
+fn rows(values: &[ArrayRef]) -> usize {
+    values.first().map_or(0, |values| values.len())
+}
+
 impl Accumulator for Watched {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        super::check()?;
+        self.check(rows(values))?;
+        self.frame_rows = self.frame_rows.saturating_add(rows(values));
         self.inner.update_batch(values)
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        super::check()?;
+        self.check(rows(values))?;
+        self.frame_rows = self.frame_rows.saturating_sub(rows(values));
         self.inner.retract_batch(values)
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        super::check()?;
+        self.check(self.frame_rows)?;
         let value = self.inner.evaluate()?;
         self.bytes += value.size().saturating_sub(size_of::<ScalarValue>());
         if self.bytes > self.next_look {
