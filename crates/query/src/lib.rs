@@ -31,6 +31,7 @@
 //! | `sets.rs`, `grouping_sets.rs` | INTERSECT ALL and EXCEPT ALL count; totals of no rows, sets that stand twice |
 //! | `checked.rs`, `sum.rs`, `bounded.rs` | results that do not fit are errors; how large they may get |
 //! | `to_float.rs`, `whole.rs`, `decimal_text.rs` | decimals as floats, rounded once; decimals and floats as integers; texts as decimals |
+//! | `text_or_number.rs` | texts and numbers that functions go over row by row |
 //! | `interrupt.rs`, `regexes.rs` | a statement ends inside the functions that it calls |
 //! | `budget.rs` | how large a plan may become while it is made |
 //! | `type_text.rs` | how deep types nest |
@@ -148,6 +149,7 @@ mod sql;
 mod sql_type;
 mod sum;
 mod tell;
+mod text_or_number;
 mod times;
 mod to_float;
 mod type_text;

@@ -1,5 +1,5 @@
 //! Decimals and floats as integers, rounded as PostgreSQL rounds them: the half of a decimal away from zero, that of a float to the
-//! even integer. Arrow's casts leave out what is behind the point.
+//! even integer. Arrow's casts leave out what is behind the point. And texts as decimals, whose length is [bounded](decimal_text).
 //!
 //! DataFusion's simplifier, which moves a cast to the other side of a comparison, knows none of this function.
 
@@ -27,23 +27,24 @@ use crate::decimal_text;
 use crate::to_float::{item, of_items};
 use crate::type_text;
 
-/// Rewrites a cast that rounds to integers, or reads decimals from texts, to a call of this module's function.
+/// Rewrites a cast that rounds to integers, or reads decimals from texts, to a call of this module's function. `arrow_cast` rounds
+/// as Arrow does, so only its texts are looked at.
 pub(crate) fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let (of, to, or_null) = match &expr {
-        Expr::Cast(Cast { expr: of, data_type: to }) => (of.as_ref(), to.clone(), false),
-        Expr::TryCast(TryCast { expr: of, data_type: to }) => (of.as_ref(), to.clone(), true),
+    let (of, to, or_null, may_round) = match &expr {
+        Expr::Cast(Cast { expr: of, data_type: to }) => (of.as_ref(), to.clone(), false, true),
+        Expr::TryCast(TryCast { expr: of, data_type: to }) => (of.as_ref(), to.clone(), true, true),
         Expr::ScalarFunction(call) if call.name() == type_text::FUNCTION => match call.args.first() {
-            Some(of) => (of, expr.get_type(schema).unwrap_or(Arrow::Null), false),
+            Some(of) => (of, expr.get_type(schema).unwrap_or(Arrow::Null), false, false),
             None => return Transformed::no(expr),
         },
         _ => return Transformed::no(expr),
     };
-    let replaces = |from: Arrow| rounds(&from, &to) || decimal_text::is_read(&from, &to);
+    let replaces = |from: Arrow| may_round && rounds(&from, &to) || decimal_text::is_read(&from, &to);
     if !holds_numbers(&to) || !of.get_type(schema).is_ok_and(replaces) {
         return Transformed::no(expr);
     }
     let signature = Signature::any(1, Volatility::Immutable);
-    let function = Arc::new(ScalarUDF::new_from_impl(ToInteger { to, or_null, signature }));
+    let function = Arc::new(ScalarUDF::new_from_impl(ToNumber { to, or_null, signature }));
     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![of.clone()])))
 }
 
@@ -112,23 +113,23 @@ fn rounded(array: &ArrayRef, to: &Arrow) -> std::result::Result<Option<ArrayRef>
     })
 }
 
-/// `to_integer(x)`: statements write a cast.
+/// `to_integer(x)` and `to_decimal(x)`: statements write a cast.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct ToInteger {
+struct ToNumber {
     to: Arrow,
     /// As TRY_CAST gives what does not fit.
     or_null: bool,
     signature: Signature,
 }
 
-impl ToInteger {
+impl ToNumber {
     fn cast(&self, array: &ArrayRef) -> Result<ArrayRef> {
         let options = CastOptions { safe: self.or_null, format_options: FormatOptions::default() };
         Ok(cast(array, &self.to, &options)?)
     }
 }
 
-impl ScalarUDFImpl for ToInteger {
+impl ScalarUDFImpl for ToNumber {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -164,7 +165,7 @@ impl ScalarUDFImpl for ToInteger {
 
 /// Whether a function is such a cast.
 pub(crate) fn is_function(function: &ScalarUDF) -> bool {
-    function.inner().as_any().is::<ToInteger>()
+    function.inner().as_any().is::<ToNumber>()
 }
 
 #[cfg(test)]
