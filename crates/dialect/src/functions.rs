@@ -9,5 +9,6 @@ pub mod regexes;
 pub mod regexp_match;
 pub mod result_limits;
 pub mod round_digits;
+pub mod text_or_number;
 pub mod times;
 pub mod uuid;

@@ -4,8 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringBuilder};
-use arrow::compute::cast;
+use arrow::array::{ArrayRef, ListBuilder, StringBuilder};
 use arrow::datatypes::{DataType as Arrow, Field};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::error::DataFusionError;
@@ -15,6 +14,7 @@ use datafusion::logical_expr::{
 use types::Error;
 
 use crate::functions::regexes::Patterns;
+use crate::functions::text_or_number::TextOrNumber;
 
 /// Returns the function that replaces DataFusion's.
 pub fn function() -> Arc<ScalarUDF> {
@@ -48,9 +48,9 @@ impl ScalarUDFImpl for RegexpMatch {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { args.number_rows };
-        let text = |arg: &ColumnarValue| Ok(cast(&arg.to_array(rows)?, &Arrow::Utf8)?);
-        let texts = args.args.iter().map(text).collect::<Result<Vec<ArrayRef>>>()?;
-        let groups = groups(&texts, rows)?;
+        let arguments =
+            args.args.iter().map(|arg| TextOrNumber::of(arg, rows)).collect::<Result<Vec<_>>>()?;
+        let groups = groups(&arguments, rows)?;
         if is_constant {
             ScalarValue::try_from_array(&groups, 0).map(ColumnarValue::Scalar)
         } else {
@@ -59,15 +59,13 @@ impl ScalarUDFImpl for RegexpMatch {
     }
 }
 
-fn groups(arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
-    let texts = arguments[0].as_string::<i32>();
-    let patterns = arguments[1].as_string::<i32>();
-    let flags = arguments.get(2).map(|flags| flags.as_string::<i32>());
+fn groups(arguments: &[TextOrNumber], rows: usize) -> Result<ArrayRef> {
+    let (texts, patterns, flags) = (&arguments[0], &arguments[1], arguments.get(2));
     let mut found = ListBuilder::new(StringBuilder::new());
     let mut compiled = Patterns::default();
     for row in 0..rows {
-        let flags = flags.map_or(Some(""), |flags| flags.is_valid(row).then(|| flags.value(row)));
-        let (true, true, Some(flags)) = (texts.is_valid(row), patterns.is_valid(row), flags) else {
+        let flags = flags.map_or(Some(""), |flags| flags.text(row));
+        let (Some(text), Some(pattern), Some(flags)) = (texts.text(row), patterns.text(row), flags) else {
             found.append_null();
             continue;
         };
@@ -76,7 +74,6 @@ fn groups(arguments: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
             return Err(DataFusionError::External(Box::new(error)));
         }
         let flags = Some(flags).filter(|flags| !flags.is_empty());
-        let (text, pattern) = (texts.value(row), patterns.value(row));
         let Some(captures) = compiled.regex_for(text, pattern, flags)?.captures(text) else {
             found.append_null();
             continue;

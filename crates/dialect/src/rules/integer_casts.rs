@@ -1,5 +1,5 @@
 //! Casts of decimals and floats to integers round as in PostgreSQL: halves of decimals away from zero, halves of floats to the
-//! even integer. Arrow's casts truncate.
+//! even integer. Arrow's casts truncate. Casts of texts to decimals have a [limit](decimal_text) of their length.
 //!
 //! The casts become calls of a function, which DataFusion's simplifier does not know: it would move a cast to the other side of a
 //! comparison.
@@ -28,23 +28,24 @@ use crate::rules::float_casts::{item, of_items};
 use crate::values::decimal_text;
 use crate::values::type_depth;
 
-/// Rewrites a cast that rounds to integers, or reads decimals from texts, to a call of this module's function.
+/// Rewrites a cast that rounds to integers, or reads decimals from texts, to a call of this module's function. `arrow_cast` rounds
+/// like Arrow, so only its casts of texts are rewritten.
 pub fn rewrite(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let (of, to, or_null) = match &expr {
-        Expr::Cast(Cast { expr: of, data_type: to }) => (of.as_ref(), to.clone(), false),
-        Expr::TryCast(TryCast { expr: of, data_type: to }) => (of.as_ref(), to.clone(), true),
+    let (of, to, or_null, may_round) = match &expr {
+        Expr::Cast(Cast { expr: of, data_type: to }) => (of.as_ref(), to.clone(), false, true),
+        Expr::TryCast(TryCast { expr: of, data_type: to }) => (of.as_ref(), to.clone(), true, true),
         Expr::ScalarFunction(call) if call.name() == type_depth::FUNCTION => match call.args.first() {
-            Some(of) => (of, expr.get_type(schema).unwrap_or(Arrow::Null), false),
+            Some(of) => (of, expr.get_type(schema).unwrap_or(Arrow::Null), false, false),
             None => return Transformed::no(expr),
         },
         _ => return Transformed::no(expr),
     };
-    let replaces = |from: Arrow| rounds(&from, &to) || decimal_text::is_read(&from, &to);
+    let replaces = |from: Arrow| may_round && rounds(&from, &to) || decimal_text::is_read(&from, &to);
     if !holds_numbers(&to) || !of.get_type(schema).is_ok_and(replaces) {
         return Transformed::no(expr);
     }
     let signature = Signature::any(1, Volatility::Immutable);
-    let function = Arc::new(ScalarUDF::new_from_impl(ToInteger { to, or_null, signature }));
+    let function = Arc::new(ScalarUDF::new_from_impl(ToNumber { to, or_null, signature }));
     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![of.clone()])))
 }
 
@@ -113,23 +114,23 @@ fn rounded(array: &ArrayRef, to: &Arrow) -> std::result::Result<Option<ArrayRef>
     })
 }
 
-/// The function `to_integer(x)`, which replaces a cast in a plan.
+/// The functions `to_integer(x)` and `to_decimal(x)`, which replace casts in a plan.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct ToInteger {
+struct ToNumber {
     to: Arrow,
     /// True for TRY_CAST, which returns null for a value that does not fit.
     or_null: bool,
     signature: Signature,
 }
 
-impl ToInteger {
+impl ToNumber {
     fn cast(&self, array: &ArrayRef) -> Result<ArrayRef> {
         let options = CastOptions { safe: self.or_null, format_options: FormatOptions::default() };
         Ok(cast(array, &self.to, &options)?)
     }
 }
 
-impl ScalarUDFImpl for ToInteger {
+impl ScalarUDFImpl for ToNumber {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -165,7 +166,7 @@ impl ScalarUDFImpl for ToInteger {
 
 /// Returns true for such a cast function.
 pub fn is_function(function: &ScalarUDF) -> bool {
-    function.inner().as_any().is::<ToInteger>()
+    function.inner().as_any().is::<ToNumber>()
 }
 
 #[cfg(test)]

@@ -22,6 +22,12 @@ use datafusion::logical_expr::{
 /// Bytes of results between two checks of the memory that is left.
 const STEP_BYTES: usize = 1 << 20;
 
+/// Rows that an accumulator may process between two checks of the deadline, which takes at most a tenth of a millisecond.
+const ROWS_BETWEEN_CHECKS: usize = 8_192;
+
+/// Rows that each call counts at least.
+const ROWS_OF_CALL: usize = 16;
+
 /// Wraps the aggregates of a window expression.
 pub fn interruptible(expr: Expr) -> Result<Transformed<Expr>> {
     expr.transform_up(|expr| match expr {
@@ -121,31 +127,53 @@ impl AggregateUDFImpl for Interruptible {
 }
 
 fn interruptible_accumulator(inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
-    Box::new(InterruptibleAccumulator { inner, bytes: 0, next_look: STEP_BYTES })
+    Box::new(InterruptibleAccumulator { inner, frame_rows: 0, unchecked_rows: 0, bytes: 0, next_look: STEP_BYTES })
 }
 
 #[derive(Debug)]
 struct InterruptibleAccumulator {
     inner: Box<dyn Accumulator>,
+    /// Rows of the frame, which `evaluate` may process.
+    frame_rows: usize,
+    /// Rows that calls may have processed since the last check of the deadline.
+    unchecked_rows: usize,
     /// Bytes on the heap of all values returned so far.
     bytes: usize,
     /// The value of `bytes` at which the memory is checked next.
     next_look: usize,
 }
 
+impl InterruptibleAccumulator {
+    /// Checks the deadline before a call that may process so many rows, unless the calls since the last check were little work.
+    fn check(&mut self, rows: usize) -> Result<()> {
+        self.unchecked_rows = self.unchecked_rows.saturating_add(rows).saturating_add(ROWS_OF_CALL);
+        if self.unchecked_rows < ROWS_BETWEEN_CHECKS {
+            return Ok(());
+        }
+        self.unchecked_rows = 0;
+        super::check()
+    }
+}
+
+fn rows(values: &[ArrayRef]) -> usize {
+    values.first().map_or(0, |values| values.len())
+}
+
 impl Accumulator for InterruptibleAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        super::check()?;
+        self.check(rows(values))?;
+        self.frame_rows = self.frame_rows.saturating_add(rows(values));
         self.inner.update_batch(values)
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        super::check()?;
+        self.check(rows(values))?;
+        self.frame_rows = self.frame_rows.saturating_sub(rows(values));
         self.inner.retract_batch(values)
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        super::check()?;
+        self.check(self.frame_rows)?;
         let value = self.inner.evaluate()?;
         self.bytes += value.size().saturating_sub(size_of::<ScalarValue>());
         if self.bytes > self.next_look {

@@ -4,11 +4,9 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanBuilder, Int64Array, Int64Builder, StringArray, StringBuilder,
-};
+use arrow::array::{ArrayRef, BooleanBuilder, Int64Builder, StringBuilder};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType as Arrow, FieldRef, Int64Type};
+use arrow::datatypes::{DataType as Arrow, FieldRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::execution::FunctionRegistry;
@@ -22,6 +20,7 @@ use types::Error;
 
 use super::{LikePattern, Patterns};
 use crate::execution::interrupt;
+use crate::functions::text_or_number::TextOrNumber;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RegexFunctionKind {
@@ -145,25 +144,16 @@ impl ScalarUDFImpl for RegexFunction {
     }
 }
 
-/// The arguments as arrays with a value for each row: texts or integers.
-struct Arguments(Vec<ArrayRef>);
+/// The arguments of a call.
+struct Arguments(Vec<TextOrNumber>);
 
 impl Arguments {
     fn of(args: &[ColumnarValue], rows: usize) -> Result<Arguments> {
-        let read = |arg: &ColumnarValue| {
-            let array = arg.to_array(rows)?;
-            let wanted = if array.data_type().is_integer() { Arrow::Int64 } else { Arrow::Utf8 };
-            Ok(cast(&array, &wanted)?)
-        };
-        args.iter().map(read).collect::<Result<_>>().map(Arguments)
-    }
-
-    fn texts(&self, at: usize) -> Option<&StringArray> {
-        self.0.get(at).and_then(|array| array.as_string_opt())
+        args.iter().map(|arg| TextOrNumber::of(arg, rows)).collect::<Result<_>>().map(Arguments)
     }
 
     fn text(&self, at: usize, row: usize) -> Option<&str> {
-        self.texts(at).filter(|texts| texts.is_valid(row)).map(|texts| texts.value(row))
+        self.0.get(at)?.text(row)
     }
 
     fn has(&self, at: usize) -> bool {
@@ -172,9 +162,7 @@ impl Arguments {
 
     /// Returns an integer argument, or `otherwise` if the call does not have it. Null counts as 0.
     fn number(&self, at: usize, row: usize, otherwise: i64) -> i64 {
-        let Some(array) = self.0.get(at) else { return otherwise };
-        let numbers: Option<&Int64Array> = array.as_primitive_opt::<Int64Type>();
-        numbers.filter(|numbers| numbers.is_valid(row)).map_or(0, |numbers| numbers.value(row))
+        self.0.get(at).map_or(otherwise, |argument| argument.number(row).unwrap_or(0))
     }
 }
 

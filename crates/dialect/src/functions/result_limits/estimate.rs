@@ -195,6 +195,16 @@ fn pairs_from(args: &ScalarFunctionArgs, few: u128) -> Result<u128> {
     Ok((0..rows).map(of_row).sum())
 }
 
+/// Returns an upper bound of the pairs of characters that a search for one constant in a column compares; [`u128::MAX`] for other
+/// calls.
+pub(super) fn pairs_with_constant(args: &ScalarFunctionArgs) -> Result<u128> {
+    let [texts @ ColumnarValue::Array(_), part @ ColumnarValue::Scalar(_)] = args.args.as_slice() else {
+        return Ok(u128::MAX);
+    };
+    let (texts, part) = (Argument::new(texts, args.number_rows)?, Argument::new(part, 1)?);
+    Ok(texts.bytes_each() * args.number_rows as u128 * part.text(0).len().max(1) as u128)
+}
+
 /// Refuses a start position before the first item.
 pub(super) fn check_start(name: &str, args: &ScalarFunctionArgs) -> Result<()> {
     let Some(start) = args.args.get(2) else { return Ok(()) };

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::array::{ArrayRef, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::DataType as Arrow;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
 use crate::execution::interrupt;
+use crate::functions::text_or_number::TextOrNumber;
 
 /// Bytes searched between two checks of the deadline.
 const BYTES_BETWEEN_CHECKS: usize = 1 << 20;
@@ -21,21 +21,22 @@ pub(super) fn invoke(args: ScalarFunctionArgs) -> Result<ColumnarValue> {
     };
     let is_constant = [text, part].iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
     let rows = if is_constant { 1 } else { args.number_rows };
-    let texts = cast(&text.to_array(rows)?, &Arrow::LargeUtf8)?;
-    let parts = Parts::of(part, rows)?;
+    let (texts, parts) = (TextOrNumber::of(text, rows)?, TextOrNumber::of(part, rows)?);
     let mut bytes = 0;
     let mut positions = Vec::with_capacity(rows);
-    for (row, text) in texts.as_string::<i64>().iter().enumerate() {
-        let (Some(text), Some(part)) = (text, parts.get(row)) else {
+    for row in 0..rows {
+        let (Some(text), Some(part)) = (texts.text(row), parts.text(row)) else {
             positions.push(None);
             continue;
         };
-        bytes += text.len();
+        bytes += text.len() + part.len();
         if bytes > BYTES_BETWEEN_CHECKS {
             interrupt::check()?;
             bytes = 0;
         }
-        let position = text.find(part).map_or(0, |byte| text[..byte].chars().count() + 1);
+        // The library reads all of the part first, however short the text.
+        let found = if part.len() <= text.len() { text.find(part) } else { None };
+        let position = found.map_or(0, |byte| text[..byte].chars().count() + 1);
         positions.push(Some(position as i64));
     }
     let positions: ArrayRef = Arc::new(Int64Array::from(positions));
@@ -44,24 +45,5 @@ pub(super) fn invoke(args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         ScalarValue::try_from_array(&positions, 0).map(ColumnarValue::Scalar)
     } else {
         Ok(ColumnarValue::Array(positions))
-    }
-}
-
-/// The searched parts: one for all rows, or one for each row.
-struct Parts {
-    texts: ArrayRef,
-    is_one: bool,
-}
-
-impl Parts {
-    fn of(part: &ColumnarValue, rows: usize) -> Result<Parts> {
-        let is_one = matches!(part, ColumnarValue::Scalar(_));
-        let texts = cast(&part.to_array(if is_one { 1 } else { rows })?, &Arrow::LargeUtf8)?;
-        Ok(Parts { texts, is_one })
-    }
-
-    fn get(&self, row: usize) -> Option<&str> {
-        let (texts, row) = (self.texts.as_string::<i64>(), if self.is_one { 0 } else { row });
-        texts.is_valid(row).then(|| texts.value(row))
     }
 }
