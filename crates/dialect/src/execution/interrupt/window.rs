@@ -127,7 +127,13 @@ impl AggregateUDFImpl for Interruptible {
 }
 
 fn interruptible_accumulator(inner: Box<dyn Accumulator>) -> Box<dyn Accumulator> {
-    Box::new(InterruptibleAccumulator { inner, frame_rows: 0, unchecked_rows: 0, bytes: 0, next_look: STEP_BYTES })
+    Box::new(InterruptibleAccumulator {
+        inner,
+        frame_rows: 0,
+        unchecked_rows: 0,
+        bytes: 0,
+        next_look: STEP_BYTES,
+    })
 }
 
 #[derive(Debug)]
