@@ -16,7 +16,7 @@
 //! | `point`, `point3d` | `struct<lon, lat>`, `struct<x, y, z>` of required `double` | group |
 //!
 //! Field ids are the column ids. The row id, `_row_id` elsewhere, is named [`ROW_ID_NAME`] here. The fields inside vectors
-//! and points have no column id; their field ids derive from the column's ([`inner_id`]) and are far above any column id.
+//! and points have no column id; their field ids derive from the column's (`inner_id`) and are far above any column id.
 
 use std::sync::Arc;
 

@@ -27,7 +27,7 @@ const FEW_ROWS: u64 = table::BATCH_ROWS as u64;
 /// Returns the state of an index as a word, and the reason if it failed. `missing` is the number of rows that the index
 /// lacks.
 ///
-/// - `building`: more than [`FEW_ROWS`] rows are missing.
+/// - `building`: more than `FEW_ROWS` rows are missing.
 /// - `checking`: a unique index whose rows are still being compared.
 /// - `failed`: a unique index over rows of which two were equal.
 /// - `ready`: otherwise.

@@ -4,14 +4,14 @@
 //! DataFusion either folds unquoted names to lower case or takes them exactly; Polynya promises neither. So DataFusion is
 //! configured to take names exactly, and [`bind`] rewrites the statement first: an unquoted name that matches nothing exactly,
 //! but exactly one name apart from case, becomes that name. The candidates are, query by query, the columns of the tables in
-//! FROM, then the aliases of the SELECT, then the columns of the queries around it ([`scope`]). A qualified name is looked up
-//! only among the columns of its qualifier. Names of WITH are visible query by query ([`ctes`]), fields of structs by the column
+//! FROM, then the aliases of the SELECT, then the columns of the queries around it (`scope`). A qualified name is looked up
+//! only among the columns of its qualifier. Names of WITH are visible query by query (`ctes`), fields of structs by the column
 //! that they are in.
 //!
 //! `_row_id` and `_time` are columns of every table, and `*` leaves them out. A table shows them to DataFusion only in statements
-//! that name one of them; there, `*` over tables becomes `* EXCLUDE (_row_id, _time)` ([`wildcard`]).
+//! that name one of them; there, `*` over tables becomes `* EXCLUDE (_row_id, _time)` (`wildcard`).
 //!
-//! Columns that USING and NATURAL JOIN merge are written out as expressions ([`using`]).
+//! Columns that USING and NATURAL JOIN merge are written out as expressions (`using`).
 
 mod asof_join;
 mod ctes;

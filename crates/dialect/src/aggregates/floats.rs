@@ -2,7 +2,7 @@
 //! threads.
 //!
 //! DataFusion adds floats in the order in which rows arrive, so that the last bits of its results vary. Here the sums are held
-//! exactly ([`ExactSum`]), and the result is rounded once at the end.
+//! exactly (`ExactSum`), and the result is rounded once at the end.
 
 mod exact_sum;
 

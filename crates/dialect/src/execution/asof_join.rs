@@ -3,7 +3,7 @@
 //! DataFusion has no such join, nor has PostgreSQL; the syntax is Snowflake's:
 //! `FROM trades t ASOF JOIN quotes q MATCH_CONDITION (t.at >= q.at) ON t.sym = q.sym`. [`rewrite`] rewrites the statement to a
 //! LEFT JOIN whose condition contains a marker function, so that names and types are resolved as in any join. [`plan_nodes`]
-//! turns the marked join of the logical plan into a node of its own ([`AsOfJoin`]). [`exec`] executes it: it merges both sides,
+//! turns the marked join of the logical plan into a node of its own ([`AsOfJoin`]). `exec` executes it: it merges both sides,
 //! sorted by the equal columns and by time. The sorts are DataFusion's and can spill.
 //!
 //! - Each left row appears once; without a match the columns of the right side are null. Nulls match nothing.

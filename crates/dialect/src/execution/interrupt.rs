@@ -2,7 +2,7 @@
 //!
 //! Every task of a statement runs in a [`scope`] of it: while one of its tasks is polled, its [`Cancellation`] is the current one
 //! of the thread, and [`check`] fails once the deadline has passed or the statement was cancelled. Tasks that DataFusion starts
-//! by itself inherit the statement of the task that starts them ([`tasks`]) and hold it, so that it counts as running until the
+//! by itself inherit the statement of the task that starts them (`tasks`) and hold it, so that it counts as running until the
 //! last of them has ended. [`function`] checks the statement between slices of rows, and charges the values that functions make
 //! to it ([`FunctionMemory`]).
 

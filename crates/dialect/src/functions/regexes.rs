@@ -2,7 +2,7 @@
 //!
 //! The regex library finds one match in time linear in text and pattern, during which nothing can interrupt it. Finding all
 //! matches may take quadratic time: `a[^z]*z|a` reads to the end of the text at every `a`. So the deadline is checked between
-//! matches, and the cost of one search is bounded before it begins ([`STEPS_MAX`]). Patterns that differ from row to row are
+//! matches, and the cost of one search is bounded before it begins (`STEPS_MAX`). Patterns that differ from row to row are
 //! compiled one at a time, because thousands of them together may take gigabytes.
 
 mod functions;

@@ -5,12 +5,12 @@
 //! rows together. HAVING is evaluated before the join. Two columns of one name are confused. Here, from the outermost query
 //! inwards:
 //!
-//! - [`outer_columns`] passes columns from further outside through the query in between.
-//! - [`GlobalAggregate`] represents an aggregate without GROUP BY, which always has one row; each of its values becomes a scalar
+//! - `outer_columns` passes columns from further outside through the query in between.
+//! - `GlobalAggregate` represents an aggregate without GROUP BY, which always has one row; each of its values becomes a scalar
 //!   subquery.
 //! - EXISTS keeps only the parts of its query that decide if there are rows, and tests each part of a UNION separately, as IN
 //!   does.
-//! - [`join_columns`] gives columns of equal names unique names, and refuses queries for which the joins would be wrong.
+//! - `join_columns` gives columns of equal names unique names, and refuses queries for which the joins would be wrong.
 
 mod global_aggregate;
 mod join_columns;

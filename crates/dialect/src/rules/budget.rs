@@ -2,7 +2,7 @@
 //!
 //! DataFusion's optimizer has no such bounds. It moves conditions below the expressions that they read, and substitutes those: in
 //! `SELECT x + x AS x FROM (SELECT x + x AS x FROM …) WHERE x > 1` each level doubles the condition, so that a text of a kilobyte
-//! became gigabytes. The text does not show how often that happens. So every rule of the planner is wrapped in a [`BudgetedRule`]
+//! became gigabytes. The text does not show how often that happens. So every rule of the planner is wrapped in a `BudgetedRule`
 //! rule, which checks the statement's deadline and the size of its input and output, for each node that the rule is called with.
 
 use std::ops::ControlFlow;
@@ -72,7 +72,7 @@ pub fn wrap_analyzer(
     rules.into_iter().map(budgeted).collect()
 }
 
-/// Fails if a SELECT is wider than its plan may be ([`check_width`]), because making the plan takes time quadratic in the width
+/// Fails if a SELECT is wider than its plan may be (`check_width`), because making the plan takes time quadratic in the width
 /// too. `is_aggregate` tells if a name is that of an aggregate.
 pub fn check_statement(statement: &Statement, is_aggregate: &dyn Fn(&str) -> bool) -> Result<()> {
     struct Queries<'a>(&'a dyn Fn(&str) -> bool);

@@ -3,7 +3,7 @@
 //! DataFusion's rules follow a column by its name. Two columns of a node may have the same name: both sides of a join have an `id`,
 //! and the sides were swapped, or the join is below another one. Then a condition on one column moves to the other, and rows go
 //! missing. The same happens if a name means another column below: in a UNION whose queries name their columns differently, or in
-//! a semi join whose other side has a column named like the key. In these places a [`PushdownFence`] node is inserted while the
+//! a semi join whose other side has a column named like the key. In these places a `PushdownFence` node is inserted while the
 //! rule runs, which no condition passes.
 
 use std::any::Any;

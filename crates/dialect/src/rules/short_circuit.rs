@@ -39,7 +39,7 @@ use crate::rules::float_casts;
 use crate::rules::float_keys;
 use crate::rules::optimization_barrier;
 
-/// Returns DataFusion's rules, with two more. [`DistinctAsGrouping`] comes before the rule about DISTINCT. [`SafePartsFirst`]
+/// Returns DataFusion's rules, with two more. [`DistinctAsGrouping`] comes before the rule about DISTINCT. `SafePartsFirst`
 /// comes before common subexpressions are extracted from a filter's conditions to be evaluated once for all rows: it moves the
 /// parts that cannot fail to the front, and only subexpressions of the first part are extracted.
 pub fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {

@@ -25,7 +25,7 @@ pub fn is_read(from: &Arrow, to: &Arrow) -> bool {
     }
 }
 
-/// Fails with [`Kind::TooLarge`] if a cast of this array reads a decimal from more than [`TEXT_BYTES_MAX`].
+/// Fails with [`Kind::TooLarge`] if a cast of this array reads a decimal from more than `TEXT_BYTES_MAX`.
 pub fn check(array: &ArrayRef, to: &Arrow) -> Result<(), ArrowError> {
     if !is_read(array.data_type(), to) {
         return Ok(());

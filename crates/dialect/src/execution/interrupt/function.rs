@@ -1,7 +1,7 @@
 //! Scalar functions that check their statement's deadline.
 //!
 //! A call is for a batch of up to 8,192 rows, and each row may hold a long text or list. DataFusion makes the call at once. Here
-//! a call over more than [`SLICE_BYTES`] of arguments is split into several slices of rows, with a check before each. A constant
+//! a call over more than `SLICE_BYTES` of arguments is split into several slices of rows, with a check before each. A constant
 //! argument counts for every row, because most functions copy it for each. Each function itself bounds the cost of a single row
 //! ([`crate::functions::result_limits`], [`crate::functions::regexes`]).
 

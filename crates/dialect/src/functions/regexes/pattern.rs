@@ -37,7 +37,7 @@ struct Pattern {
 
 impl Patterns {
     /// Returns the regular expression of a pattern and its flags (`(?flags)pattern`), for one search in `text`. Fails with
-    /// [`Kind::TooLarge`] if that search could take more than [`STEPS_MAX`].
+    /// [`Kind::TooLarge`] if that search could take more than `STEPS_MAX`.
     pub fn regex_for(&mut self, text: &str, pattern: &str, flags: Option<&str>) -> Result<&Regex> {
         let whole = match flags {
             Some(flags) => Cow::Owned(format!("(?{flags}){pattern}")),

@@ -36,7 +36,7 @@ pub(super) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
     registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function))).map(drop)
 }
 
-/// A planner extension that plans `extract` as the function that [`register`] registered. DataFusion's planner would take its own
+/// A planner extension that plans `extract` as the function that `register` registered. DataFusion's planner would take its own
 /// function without a lookup.
 #[derive(Debug, Default)]
 pub struct ExtractPlanner {
@@ -44,7 +44,7 @@ pub struct ExtractPlanner {
 }
 
 impl ExtractPlanner {
-    /// Takes over the registered function. Called after [`register`].
+    /// Takes over the registered function. Called after `register`.
     pub fn use_registered(&self, registry: &dyn FunctionRegistry) -> Result<()> {
         let function = registry.udf(NAME)?;
         self.function.get_or_init(|| function);

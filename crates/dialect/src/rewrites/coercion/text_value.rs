@@ -123,7 +123,7 @@ fn result_type(data_type: &Arrow) -> Arrow {
     }
 }
 
-/// The function of [`read`], for a parameter that is text and has no value yet. [`ReadAsFunction::fill_parameter`] inserts the
+/// The function of `read`, for a parameter that is text and has no value yet. [`ReadAsFunction::fill_parameter`] inserts the
 /// value into a plan that is cached for further executions.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct ReadAsFunction {
