@@ -6,5 +6,5 @@
 
 # `sim` and `testkit` are needed by the engine's feature `contract`.
 crates=(polynya polynya-types polynya-vfs polynya-commitlog polynya-table polynya-engine polynya-wire polynya-index
-    polynya-query polynya-unify polynya-sim polynya-testkit)
+    polynya-sql polynya-dialect polynya-query polynya-unify polynya-sim polynya-testkit)
 cargo package --quiet --locked --offline --no-verify --allow-dirty "${crates[@]/#/--package=}"
