@@ -88,7 +88,7 @@ fn what_cannot_be_read_is_refused_and_says_how_far_back_it_goes() {
         ("select * from t as of '1999-01-01'".into(), Kind::NotFound, "is known since"),
         ("select * from t as of date '1999-01-01'".into(), Kind::NotFound, "is known since"),
         ("select * from t as of 'yesterday'".into(), Kind::Invalid, "not a time"),
-        ("select * from t for system_time as of 17".into(), Kind::Invalid, "say AS OF LSN"),
+        ("select * from t for system_time as of 17".into(), Kind::Invalid, "write AS OF LSN"),
         ("select * from t as of lsn -1".into(), Kind::Invalid, ""),
         ("select * from t for system_time as of (select max(x) from t)".into(), Kind::Invalid, ""),
         ("select * from nowhere as of lsn 1".into(), Kind::NotFound, "no table `nowhere`"),

@@ -68,7 +68,7 @@ fn a_session_keeps_statements_by_name() {
     client.fails("execute none(1)", Kind::Invalid, "0 parameters, 1 value was given");
     client.fails("execute \"Get\"('x')", Kind::Invalid, "x");
     client.fails("execute \"Get\"(1.5)", Kind::Invalid, "int64");
-    client.fails("execute \"Get\"((select 1))", Kind::Invalid, "no query");
+    client.fails("execute \"Get\"((select 1))", Kind::Invalid, "cannot be a query");
     client.fails("execute \"Get\"(id)", Kind::Invalid, "id");
     client.fails("execute days('soon', 1)", Kind::Invalid, "soon");
     client.fails("prepare none as select 1", Kind::Exists, "already");

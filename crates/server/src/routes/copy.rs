@@ -111,7 +111,7 @@ pub async fn copy(
     };
     let CopyDirection::From { table, .. } = &copy.direction else {
         return Err(Error::invalid("COPY … TO STDOUT is not accepted here")
-            .hint("send it to POST /v1/sql")
+            .hint("send COPY … TO STDOUT to POST /v1/sql")
             .into());
     };
     if let CopyEndpoint::File(_) = copy.endpoint {

@@ -230,8 +230,8 @@ fn columns_without_field_ids() {
 #[test]
 fn commits_with_wrong_claims_are_refused() {
     for (why, change) in [
-        ("parent 5", (|r| r.parent = Some(5)) as fn(&mut Replacement)),
-        ("parent none", |r| r.parent = None),
+        ("parent is 5", (|r| r.parent = Some(5)) as fn(&mut Replacement)),
+        ("parent is none", |r| r.parent = None),
         ("sequence number", |r| r.sequence += 1),
         ("sequence number", |r| r.sequence -= 1),
         ("the id -7", |r| r.snapshot_id = -7),

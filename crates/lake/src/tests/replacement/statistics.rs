@@ -225,13 +225,13 @@ fn pages_that_deny_a_value_or_are_elsewhere_are_refused() {
         ("`k`: there are bounds of 6 pages, and 7 pages", |footer| {
             with_bounds_of_pages(footer, K, |pages| pages.truncate(pages.len() - 1))
         }),
-        ("`s`: page 1 is not where the index of pages says", |footer| {
+        ("`s`: page 1 has another place or other rows than the page index says", |footer| {
             with_pages(footer, S, |pages| pages[1].first_row_index += 1)
         }),
-        ("`s`: page 3 is not where the index of pages says", |footer| {
+        ("`s`: page 3 has another place or other rows than the page index says", |footer| {
             with_pages(footer, S, |pages| pages[3].offset += 1)
         }),
-        ("`s`: page 6 is not where the index of pages says", |footer| {
+        ("`s`: page 6 has another place or other rows than the page index says", |footer| {
             with_pages(footer, S, |pages| pages.truncate(pages.len() - 1))
         }),
     ] {
@@ -309,7 +309,10 @@ fn pages_of_lists_are_where_they_are() {
         with_pages(footer, 4, |pages| pages[1].first_row_index += 1)
     });
     let error = bench.offer(&replace).unwrap_err();
-    assert!(error.message().contains("page 1 is not where the index of pages says"), "{error}");
+    assert!(
+        error.message().contains("page 1 has another place or other rows than the page index says"),
+        "{error}"
+    );
     assert_eq!(bench.lake().version, before.version);
 }
 
