@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use types::{Error, Result};
+use types::{Error, Kind, Result};
 use vfs::Env;
 
 use crate::cli::ServerArgs;
@@ -70,22 +70,30 @@ impl DataConnection {
             let place = format!("server {url}");
             return Ok(DataConnection { client, control: None, own: None, place });
         }
-        let control = Some(HttpClient::socket(data));
         if let Some(running) = RunningServer::find(data) {
-            let client = HttpClient::new(&running.url, server.key.clone().or(Some(running.secret)))?;
-            return Ok(DataConnection {
-                client,
-                control,
-                own: None,
-                place: format!("server {}", running.url),
-            });
+            return Self::to_server(data, running, server);
         }
         let starting = config.clone();
         let started = tokio::task::spawn_blocking(move || Service::start_private(&starting)).await;
-        let own =
-            started.map_err(|error| Error::internal("opening the directory failed").caused_by(error))??;
+        let own = match started
+            .map_err(|error| Error::internal("opening the directory failed").caused_by(error))?
+        {
+            // A server that was just starting has the directory now.
+            Err(error) if error.kind() == Kind::InUse => {
+                return RunningServer::find(data)
+                    .map_or(Err(error), |running| Self::to_server(data, running, server));
+            }
+            started => started?,
+        };
         let client = HttpClient::new(&own.url(), server.key.clone().or(Some(own.secret().to_owned())))?;
+        let control = Some(HttpClient::socket(data));
         Ok(DataConnection { client, control, own: Some(own), place: format!("directory {}", data.display()) })
+    }
+
+    fn to_server(data: &Path, running: RunningServer, server: &ServerArgs) -> Result<Self> {
+        let client = HttpClient::new(&running.url, server.key.clone().or(Some(running.secret)))?;
+        let control = Some(HttpClient::socket(data));
+        Ok(DataConnection { client, control, own: None, place: format!("server {}", running.url) })
     }
 
     /// Runs `ask`, then closes the connection, even after a failure. An error of `ask` wins over one of closing.

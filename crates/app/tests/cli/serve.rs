@@ -1,6 +1,8 @@
 //! Tests of servers that start, stop, are killed, or find their directory open.
 
-use crate::polynya::{Workdir, is_sound};
+use std::process::Stdio;
+
+use crate::polynya::{Workdir, is_sound, text};
 
 #[test]
 fn a_server_stops_in_order_and_starts_again_with_its_data() {
@@ -55,6 +57,29 @@ fn a_server_says_that_it_made_a_new_database_and_only_then() {
     assert!(first.contains("no database in new/data: made a new one"), "{first}");
     let second = log();
     assert!(second.contains("stopped") && !second.contains("made a new one"), "{second}");
+}
+
+/// A command that found no server, and then a locked directory, failed although the server had just started.
+#[test]
+fn a_command_finds_a_server_that_starts_at_the_same_time() {
+    let _limit = testkit::limit(120);
+    let workdir = Workdir::new();
+    let server = workdir.serve(&["serve"]);
+    let (written, hidden) = (workdir.path("polynya-data/server.json"), workdir.path("hidden"));
+    std::fs::rename(&written, &hidden).unwrap();
+    let mut command = workdir.command(&["tables"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The main thread, two of its runtime, and the one that tries to open the directory.
+    let tasks = format!("/proc/{}/task", child.id());
+    while child.try_wait().unwrap().is_none()
+        && std::fs::read_dir(&tasks).is_ok_and(|tasks| tasks.count() < 4)
+    {
+        std::thread::yield_now();
+    }
+    std::fs::rename(&hidden, &written).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(server.stop().success());
 }
 
 #[test]
